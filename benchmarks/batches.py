@@ -65,7 +65,7 @@ def _streamed(make: Callable[[], Any]) -> Callable[[Data, Settings], Callable[[]
 def _kalprox(**options: Any) -> Any:
     from kalprox import KalproxRegressor
 
-    return KalproxRegressor(fit_intercept=False, **options)
+    return KalproxRegressor(fit_intercept=False, **({"penalty": "ridge"} | options))
 
 
 def _sgd() -> Any:

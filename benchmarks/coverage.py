@@ -81,20 +81,20 @@ def measure(kind: str, seed: int) -> dict[str, Any]:
     if kind == NONLINEAR:
         options |= {"link": s.link, "fit_intercept": False, "penalty": None}
     scored = kind in _NOISIEST
-    model, predictive = _predicted(KalproxRegressor(**options), s, scored)
+    model, predictive = _predicted(KalproxRegressor(**({"penalty": "ridge"} | options)), s, scored)
     found = {"verdict": model.diagnostics_.verdict().word, "model": _coef_inside(model, s), **_shares(predictive)}
     if kind == DRAWN:
         found["interval, model"] = _first_interval(model, s)
     for coef_cov in () if kind == NONLINEAR else ("robust", "clustered"):
-        model = KalproxRegressor(coef_cov=coef_cov, diagnose=False, **options)
+        model = KalproxRegressor(coef_cov=coef_cov, diagnose=False, **({"penalty": "ridge"} | options))
         for rows in batches(N, BATCH):
             named = coef_cov == "clustered" and kind.startswith("clusters")
-            model.partial_fit(s.X[rows], s.y[rows], groups=np.arange(N)[rows] // CLUSTER if named else None)
+            model.partial_fit(s.X[rows], s.y[rows], clusters=np.arange(N)[rows] // CLUSTER if named else None)
         found[coef_cov] = _coef_inside(model, s)
         if kind == DRAWN:
             found[f"interval, {coef_cov}"] = _first_interval(model, s)
     if kind != NONLINEAR:
-        mean, std = KalproxRegressor(**options).prequential(s.X, s.y)
+        mean, std = KalproxRegressor(**({"penalty": "ridge"} | options)).prequential(s.X, s.y)
         z = (s.y - mean) / std
         low, high = tracked(z, LEVEL)
         found["conformal, row by row"] = float(((-low <= z) & (z <= high))[BATCH:].mean())
@@ -103,7 +103,7 @@ def measure(kind: str, seed: int) -> dict[str, Any]:
     if scored:
         order = _NOISIEST[kind](s)
         noisiest = order >= np.quantile(order, 0.9)
-        inputs = _predicted(KalproxRegressor(noise="inputs", **options), s, scored)[1]
+        inputs = _predicted(KalproxRegressor(noise="inputs", **({"penalty": "ridge"} | options)), s, scored)[1]
         found |= {
             f"noise={name}": _in_parts(made, noisiest) for name, made in (("learn", predictive), ("inputs", inputs))
         }
@@ -153,7 +153,7 @@ def _in_parts(predictive: dict[str, np.ndarray], noisiest: np.ndarray) -> dict[s
 
 def _looks(s: Stream) -> dict[str, list[bool]]:
     """Return which coefficients were inside their intervals at every look."""
-    model = KalproxRegressor(diagnose=False)
+    model = KalproxRegressor(diagnose=False, penalty="ridge")
     always = {"one look, at 400 looks": np.ones(D, bool), "anytime, at 400 looks": np.ones(D, bool)}
     for rows in batches(N, LOOK):
         model.partial_fit(s.X[rows], s.y[rows])
@@ -194,7 +194,7 @@ def _l1(rng: np.random.Generator) -> dict[str, Any]:
 
 def _forget(rng: np.random.Generator) -> dict[str, Any]:
     X, coef = rng.normal(size=(400, 3)), rng.normal(size=3)
-    y, model = X @ coef + rng.normal(size=400), KalproxRegressor(forget=0.9)
+    y, model = X @ coef + rng.normal(size=400), KalproxRegressor(forget=0.9, penalty="ridge")
     low, high = model.partial_fit(X[:300], y[:300]).coef_interval(LEVEL)
     return {
         "coefficients": float(((low <= coef) & (coef <= high)).mean()),
@@ -212,7 +212,7 @@ def _weighted(weights: str) -> Callable[[np.random.Generator], dict[str, Any]]:
     def run(rng: np.random.Generator) -> dict[str, Any]:
         X, coef, sigma = rng.normal(size=(400, 5)), rng.normal(size=5), np.exp(rng.normal(size=400))
         y = X @ coef + sigma * rng.normal(size=400)
-        model = KalproxRegressor(weights=weights).fit(X, y, sample_weight=sigma**-2.0)
+        model = KalproxRegressor(weight_kind=weights, penalty="ridge").fit(X, y, sample_weight=sigma**-2.0)
         low, high = model.coef_interval(LEVEL)
         new = np.exp(rng.normal(size=100))
         fresh = rng.normal(size=(100, 5))
@@ -240,7 +240,7 @@ def _clusters(sizes: list[int]) -> Callable[[np.random.Generator], dict[str, Any
         label = np.repeat(np.arange(len(sizes)), sizes)
         x, common = rng.normal(size=len(sizes))[label], rng.normal(size=len(sizes))[label]
         y = 1 + x + (common + rng.normal(size=len(label))) / 2**0.5
-        model = KalproxRegressor(penalty=None, coef_cov="clustered").fit(x[:, None], y, groups=label)
+        model = KalproxRegressor(penalty=None, coef_cov="clustered").fit(x[:, None], y, clusters=label)
         return {"coefficients": _share_inside(model, np.ones(1))}
 
     return run
@@ -271,8 +271,8 @@ SETTINGS: dict[str, Callable[[np.random.Generator], dict[str, Any]]] = {
     '30 rows, 50 coefficients, ridge with alpha="auto"': _few_rows,
     '200 rows, 50 coefficients of which 3 are not zero, L1 with alpha="auto"': _l1,
     "400 rows, 3 coefficients, forget=0.9": _forget,
-    '400 rows with known unequal noise, weights="precision"': _weighted("precision"),
-    'the same with weights="frequency", which they are not': _weighted("frequency"),
+    '400 rows with known unequal noise, weight_kind="precision"': _weighted("precision"),
+    'the same with weight_kind="frequency", which they are not': _weighted("frequency"),
     '2,000 rows, 7% events, class_weight="balanced"': _class_weight,
     '10 clusters of 20 rows, coef_cov="clustered"': _clusters([20] * 10),
     "20 clusters, one of which has half of the rows": _clusters([10] * 19 + [190]),

@@ -110,7 +110,7 @@ def _estimator(length: int | None, **options: Any) -> Callable[[Data, Settings],
         from kalprox import KalproxRegressor
 
         def go() -> Any:
-            model = KalproxRegressor(fit_intercept=False, **options)
+            model = KalproxRegressor(fit_intercept=False, **({"penalty": "ridge"} | options))
             if length is None:
                 return model.fit(data["X"], data["y"]).coef_
             for X, y in _blocks(data, length):
@@ -127,7 +127,7 @@ def _prequential(length: int) -> Callable[[Data, Settings], Callable[[], Any]]:
         from kalprox import KalproxRegressor
 
         def go() -> Any:
-            model = KalproxRegressor(fit_intercept=False)
+            model = KalproxRegressor(fit_intercept=False, penalty="ridge")
             for X, y in _blocks(data, length):
                 model.prequential(X, y)
             return model.coef_

@@ -26,6 +26,7 @@ from benchmarks import batches, from_files
 from benchmarks.harness import Data, Peer, Settings, cpu_time
 from benchmarks.machine import describe, load
 from benchmarks.table import grid, plain
+from kalprox import penalties
 
 __all__ = ["NOISE", "compared", "main"]
 
@@ -72,7 +73,7 @@ def _model(name: str, **options: Any) -> Callable[[], Any]:
 
 def _fit(make: Callable[[], Any], read: str = "coef_", groups: bool = False) -> Build:
     def build(data: Data, settings: Settings) -> Callable[[], Any]:
-        about = {"groups": data["groups"]} if groups else {}
+        about = {"clusters": data["groups"]} if groups else {}
         return lambda: getattr(make().fit(data["X"], data["y"], **about), read)
 
     return build
@@ -221,7 +222,7 @@ def groups() -> Iterator[Group]:
         "forget=0.999": {"forget": 0.999},
         "standardize=True": {"standardize": True},
         "penalty='elasticnet'": {"penalty": "elasticnet"},
-        "penalty='box'": {"penalty": "box", "bounds": (0.0, 1.0)},
+        "penalty='box'": {"penalty": penalties.Box(0.0, 1.0)},
     }
     jobs = {name: _arrays(_model(regressor, **options)) for name, options in by_setting.items()}
     peer = Peer("kalprox, ridge", "kalprox", _arrays(_model(regressor)))

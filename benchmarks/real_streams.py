@@ -67,7 +67,7 @@ def flights(quick: bool) -> dict[str, Any]:
         "verdict": verdict.word,
         "text": str(verdict),
     }
-    mean, std = KalproxRegressor().prequential(X, y)
+    mean, std = KalproxRegressor(penalty="ridge").prequential(X, y)
     z, known = (y - mean) / std, np.isfinite(std)
     low, high = tracked(z, LEVEL)
     normal = np.full(len(y), stats.norm.ppf((1 + LEVEL) / 2))  # Student's t has thousands of degrees of freedom
@@ -81,7 +81,7 @@ def flights(quick: bool) -> dict[str, Any]:
 
 def _in_blocks(X: np.ndarray, y: np.ndarray) -> tuple[dict[str, Any], KalproxRegressor]:
     """Learn in blocks, with the intervals of each block issued before it."""
-    model, parts = KalproxRegressor(), []
+    model, parts = KalproxRegressor(penalty="ridge"), []
     for rows in batches(len(y), BLOCK):
         if rows.start:
             ends = [model.predict_interval(X[rows], LEVEL, method=method) for method in ("conformal", "gaussian")]
@@ -222,12 +222,12 @@ def series(quick: bool) -> dict[str, Any]:
 
 def _one_series(X: np.ndarray, y: np.ndarray, cluster: int) -> dict[str, Any]:
     """Predict row by row with the default model; learn in clusters for the standard errors of dependent rows."""
-    model = KalproxRegressor()
+    model = KalproxRegressor(penalty="ridge")
     mean, std = model.prequential(X, y)
-    clustered = KalproxRegressor(coef_cov="clustered")
+    clustered = KalproxRegressor(coef_cov="clustered", penalty="ridge")
     for rows in batches(len(y), cluster):
         clustered.partial_fit(X[rows], y[rows])
-    ratio = clustered.coef_std_ / KalproxRegressor().fit(X, y).coef_std_
+    ratio = clustered.coef_std_ / KalproxRegressor(penalty="ridge").fit(X, y).coef_std_
     judged = np.arange(len(y)) >= 2 * X.shape[1] + 10
     z = ((y - mean) / std)[judged]
     low, high = tracked(z, LEVEL)

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.harness import FLOOR, Case, Data, Peer, Settings, at_most
 from benchmarks.linear import floor
+from kalprox import penalties
 
 
 def cases() -> list[Case]:
@@ -51,7 +52,7 @@ def _kalprox(with_std: bool = False, **options: Any) -> Callable[[Data, Settings
         rows = [(X[i : i + 1], y[i : i + 1], X[i + 1 : i + 2]) for i in range(len(y) - 1)]
 
         def go() -> Any:
-            model, out = KalproxRegressor(fit_intercept=False, **options), []
+            model, out = KalproxRegressor(fit_intercept=False, **({"penalty": "ridge"} | options)), []
             for x, t, coming in rows:
                 model.partial_fit(x, t)
                 out.append(model.predict(coming, return_std=True)[0][0] if with_std else model.predict(coming)[0])
@@ -109,7 +110,9 @@ def _setting(convert: Callable[..., tuple[Any, ...]], **options: Any) -> Callabl
         X, y, first = data["X"], data["y"], data["y_before"]
         if options.get("targets"):
             y, first = (np.column_stack([a, 2 * a, -a]) for a in (y, first))
-        begun = KalproxRegressor(**{name: value for name, value in options.items() if name != "targets"})
+        begun = KalproxRegressor(
+            **({"penalty": "ridge"} | {name: value for name, value in options.items() if name != "targets"})
+        )
         begun.partial_fit(*convert(data["X_before"], first)[:2])
         rows = [convert(X[i : i + 1], y[i : i + 1]) for i in range(len(y))]
 
@@ -153,7 +156,7 @@ _BY_NAME: dict[str, tuple[Callable[..., tuple[Any, ...]], dict[str, Any]]] = {
     "penalty='l1'": (_arrays, {"penalty": "l1"}),
     "penalty='elasticnet'": (_arrays, {"penalty": "elasticnet"}),
     "penalty='smooth_l1'": (_arrays, {"penalty": "smooth_l1"}),
-    "penalty='box'": (_arrays, {"penalty": "box", "bounds": (0.0, 1.0)}),
+    "penalty='box'": (_arrays, {"penalty": penalties.Box(0.0, 1.0)}),
     "alpha='auto'": (_arrays, {"alpha": "auto"}),
 }
 _SETTINGS = {f"kalprox, {name}": how for name, how in _BY_NAME.items()}

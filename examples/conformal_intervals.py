@@ -29,7 +29,7 @@ inputs = pd.concat([known[NUMBERS], names], axis=1).astype(float)
 # %%
 # Each day is predicted with both kinds of intervals, and then learned.
 
-model = KalproxRegressor()
+model = KalproxRegressor(penalty="ridge")
 days = []
 for i, ((month, _), rows) in enumerate(known.groupby(["month", "day"])):
     X, y = inputs.loc[rows.index], rows["arr_delay"]

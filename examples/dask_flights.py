@@ -42,18 +42,17 @@ with tempfile.TemporaryDirectory() as folder:
     with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         frame = dd.read_parquet(folder)
         model = KalproxRegressor(penalty=None, coef_cov="clustered", engine=client)
-        model.fit(frame[names], frame["arr_delay"], groups=frame["day"])
+        model.fit(frame[names], frame["arr_delay"], clusters=frame["day"])
 
 size = 8 * (len(names) + 2) ** 2
 print(f"{model.n_rows_seen_:,} rows of {len(names)} columns: {table[names].to_numpy().nbytes / 1e6:.0f} MB")
 print(f"12 triangles of {size / 1e3:.1f} kB: {12 * size / 1e3:.0f} kB")
 
 # %%
-# The same on one machine, and without clusters. The coefficients are equal. Clustered standard errors are sums over
-# errors one step ahead, which depend a little on the order of the rows, so they are equal to about one per cent.
+# The same on one machine, and without clusters. The coefficients and the clustered standard errors are equal.
 
 local = KalproxRegressor(penalty=None, coef_cov="clustered")
-local.fit(table[names], table["arr_delay"], groups=table["day"])
+local.fit(table[names], table["arr_delay"], clusters=table["day"])
 naive = KalproxRegressor(penalty=None).fit(table[names], table["arr_delay"])
 
 print(f"largest difference of a coefficient: {np.abs(model.coef_ - local.coef_).max():.0e} minutes")

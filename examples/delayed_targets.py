@@ -51,24 +51,24 @@ FIRST, STEP = 1008, 12
 
 def stream(X: np.ndarray, missing: str) -> tuple[np.ndarray, np.ndarray, KalproxRegressor]:
     """Return the 90% intervals of all rows, NaN for those that were not predicted, and the model."""
-    model = KalproxRegressor(missing=missing, missing_targets="skip", forget=0.999, on_bad_rows="skip")
+    model = KalproxRegressor(penalty="ridge", missing=missing, forget=0.999)
     low, high = np.full(len(y), np.nan), np.full(len(y), np.nan)
     for start in range(0, len(y), STEP):
         hours = np.arange(start, min(start + STEP, len(y)))
         if start >= FIRST:
             low[hours], high[hours] = model.predict_interval(X[hours], level=0.9)
-        good = hours if missing != "raise" else hours[~np.isnan(X[hours]).any(axis=1)]
+        good = hours if missing != "drop" else hours[~np.isnan(X[hours]).any(axis=1)]
         if len(good):
             model.partial_fit(X[good], np.full(len(good), np.nan), keys=good)
         counted = np.arange(max(start - STEP, 0), start)
-        counted = counted if missing != "raise" else counted[~np.isnan(X[counted]).any(axis=1)]
+        counted = counted if missing != "drop" else counted[~np.isnan(X[counted]).any(axis=1)]
         if len(counted):
             model.learn_late(counted, y[counted])
     return low, high, model
 
 
 runs = {
-    "complete hours only": stream(X, "raise"),
+    "complete hours only": stream(X, "drop"),
     'missing="impute"': stream(X, "impute"),
     'missing="marginalize"': stream(X, "marginalize"),
 }

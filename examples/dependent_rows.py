@@ -29,7 +29,7 @@ X = pd.DataFrame({"diet 1": rows["time"]} | {f"diet {k}": rows["time"] * (rows["
 X, y = X.astype(float), rows["weight"].astype(float)
 
 naive = KalproxRegressor(penalty=None).fit(X, y)
-honest = KalproxRegressor(penalty=None, coef_cov="clustered").fit(X, y, groups=rows["chick"])
+honest = KalproxRegressor(penalty=None, coef_cov="clustered").fit(X, y, clusters=rows["chick"])
 
 # %%
 # The model itself says that something is wrong: the verdict of the default fit names the dependence and the cure.

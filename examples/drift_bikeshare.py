@@ -45,7 +45,7 @@ FIRST, WEEK = 1008, 7 * 24
 
 def log_scores(forget: float | str) -> tuple[np.ndarray, KalproxRegressor]:
     """Return the sum of the log scores of each week, and the model."""
-    model, totals = KalproxRegressor(forget=forget), []
+    model, totals = KalproxRegressor(penalty="ridge", forget=forget), []
     model.partial_fit(X[:FIRST], y[:FIRST])
     for start in range(FIRST, len(y), WEEK):
         totals.append(float(model.diagnostics_.log_score))

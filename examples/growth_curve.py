@@ -37,7 +37,7 @@ def richards(theta: Array, x: Array) -> Array:
 
 def fitted(n: int) -> KalproxRegressor:
     """Fit the curve to the first n weights."""
-    return KalproxRegressor(link=richards, start=[700.0, 5.0, 0.75, 1.3]).fit(time[:n, None], weight[:n])
+    return KalproxRegressor(function=richards, start=[700.0, 5.0, 0.75, 1.3]).fit(time[:n, None], weight[:n])
 
 
 # %%
@@ -62,7 +62,7 @@ for n in counts:
     print(f"{n:>7} {partial.coef_[0]:>13.0f} {partial.coef_std_[0]:>10.0f} {low:>7.0f} to {high:.0f}")
 
 # %%
-# The curve and the 95% band of its mean after 9 and after 15 weights. ``sigma=0`` leaves the noise of single weights
+# The curve and the 95% band of its mean after 9 and after 15 weights. ``of="mean"`` leaves the noise of single weights
 # out of a predictive interval.
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
@@ -71,7 +71,7 @@ fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
 grid = np.linspace(1, 15, 200)[:, None]
 for n, colour, style in ((9, ORANGE, "--"), (15, BLUE, "-")):
     partial = fitted(n)
-    low, high = partial.predict_interval(grid, sigma=0)
+    low, high = partial.predict_interval(grid, of="mean")
     ax.fill_between(grid[:, 0], low, high, color=colour, alpha=0.25, lw=0)
     ax.plot(grid[:, 0], partial.predict(grid), style, color=colour, lw=2, label=f"{n} weights")
 ax.plot(time, weight, "ko", ms=5)

@@ -31,7 +31,7 @@ def rate(theta: Array, x: Array) -> Array:
     return vm * x[0] / (k + x[0])
 
 
-model = KalproxRegressor(link=rate, penalty=None, start=[200.0, 0.05])
+model = KalproxRegressor(function=rate, penalty=None, start=[200.0, 0.05])
 model.fit(concentration[:, None], observed)
 print(f"converged: {model.converged_}, after {model.n_passes_} passes over {model.n_rows_seen_} rows")
 print(f"residual standard error: {model.noise_var_**0.5:.4g} on {model.noise_dof_:.0f} degrees of freedom")

@@ -52,7 +52,7 @@ def forecasts(model: kp.KalproxRegressor | kp.KalproxNetRegressor) -> tuple[np.n
 
 
 net = kp.KalproxNetRegressor((20,), structure=kp.structures.LowRank(20))
-found = {"linear": forecasts(kp.KalproxRegressor(standardize=True)), "network": forecasts(net)}
+found = {"linear": forecasts(kp.KalproxRegressor(penalty="ridge", standardize=True)), "network": forecasts(net)}
 after = y[FIRST : FIRST + len(found["linear"][0])]
 for name, (mean, std) in found.items():
     z = (after - mean) / std

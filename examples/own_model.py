@@ -66,7 +66,7 @@ def pressure(theta: Array, x: Array) -> Array:
 
 
 start = [y.mean(), 1.0, 1.0, dips[1], 1.0, 1.0, dips[0], 1.0, 1.0]
-model = KalproxRegressor(link=pressure, start=start).fit(month[:, None], y)
+model = KalproxRegressor(function=pressure, start=start).fit(month[:, None], y)
 
 CERTIFIED = {3: (44.311088700, 0.94408025976), 6: (26.887614440, 0.41612939130)}
 for j, (value, error) in CERTIFIED.items():

@@ -38,7 +38,7 @@ def bell(theta: Array, x: Array) -> Array:
 
 
 X = wavelength[:, None]
-gauss = KalproxRegressor(link=bell, start=[1.5, 5.0, 450.0]).fit(X, transmittance)
+gauss = KalproxRegressor(function=bell, start=[1.5, 5.0, 450.0]).fit(X, transmittance)
 CERTIFIED = [(1.5543827178, 0.015408051163), (4.0888321754, 0.046803020753), (451.54121844, 0.046800518816)]
 for name, coef, std, (value, error) in zip(
     ("area", "width", "middle"), gauss.coef_, gauss.coef_std_, CERTIFIED, strict=True
@@ -55,7 +55,7 @@ def power(theta: Array, x: Array) -> Array:
     return height / (1 + (((x[0] - middle) / width) ** 2 + 1e-12) ** n)  # 1e-12: the derivative is finite everywhere
 
 
-line = KalproxRegressor(link=power, start=[0.4, 451.0, 4.0, 2.0]).fit(X, transmittance)
+line = KalproxRegressor(function=power, start=[0.4, 451.0, 4.0, 2.0]).fit(X, transmittance)
 print(f"power: 2 n = {2 * line.coef_[3]:.2f}, std error {2 * line.coef_std_[3]:.2f}")
 for name, model, j in (("bell curve", gauss, 2), ("power", line, 1)):
     noise = model.noise_var_**0.5

@@ -7,24 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kalprox import covariance, decisions, forgetting, likelihoods, models, regularizers, structures
+    from kalprox import covariance, decisions, forgetting, likelihoods, models, penalties, regularizers, structures
     from kalprox.algorithms.base import Algorithm
-    from kalprox.algorithms.baselines import ipg, ipm, sgd
-    from kalprox.algorithms.pipg import pipg
     from kalprox.algorithms.proximal_filter import proximal_filter
     from kalprox.algorithms.refine import Refined
-    from kalprox.algorithms.run import Run, Trace, run
     from kalprox.calibration import Calibration
     from kalprox.engines.refinement import refine
     from kalprox.estimators import (
         KalproxClassifier,
-        KalproxNetClassifier,
-        KalproxNetRegressor,
         KalproxRegressor,
         load,
         predict_interval,
     )
     from kalprox.information import Information, merge
+    from kalprox.large import KalproxNetClassifier, KalproxNetRegressor
+    from kalprox.paper.baselines import ipg, ipm, sgd
+    from kalprox.paper.pipg import pipg
+    from kalprox.paper.run import Run, Trace, run
 
 __version__ = "0.2.0"
 
@@ -33,24 +32,33 @@ _HOMES = {
     "Calibration": "calibration",
     "Information": "information",
     "KalproxClassifier": "estimators",
-    "KalproxNetClassifier": "estimators",
-    "KalproxNetRegressor": "estimators",
+    "KalproxNetClassifier": "large",
+    "KalproxNetRegressor": "large",
     "KalproxRegressor": "estimators",
     "Refined": "algorithms.refine",
-    "Run": "algorithms.run",
-    "Trace": "algorithms.run",
-    "ipg": "algorithms.baselines",
-    "ipm": "algorithms.baselines",
+    "Run": "paper.run",
+    "Trace": "paper.run",
+    "ipg": "paper.baselines",
+    "ipm": "paper.baselines",
     "load": "estimators",
     "merge": "information",
-    "pipg": "algorithms.pipg",
+    "pipg": "paper.pipg",
     "predict_interval": "estimators",
     "proximal_filter": "algorithms.proximal_filter",
     "refine": "engines.refinement",
-    "run": "algorithms.run",
-    "sgd": "algorithms.baselines",
+    "run": "paper.run",
+    "sgd": "paper.baselines",
 }
-_MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers", "structures")
+_MODULES = (
+    "covariance",
+    "decisions",
+    "forgetting",
+    "likelihoods",
+    "models",
+    "penalties",
+    "regularizers",
+    "structures",
+)
 
 __all__ = [
     "Algorithm",
@@ -72,6 +80,7 @@ __all__ = [
     "load",
     "merge",
     "models",
+    "penalties",
     "pipg",
     "predict_interval",
     "proximal_filter",

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 
 __all__ = ["ByRow", "ByTime", "RandomWalk", "Window"]
 
@@ -37,8 +37,17 @@ class Forgetting:
         The variance of the steps, if only the intercept walks.
     fades : bool
         Whether rows are forgotten by multiplying their weights, which every likelihood and link allows.
+    walks : bool
+        Whether the coefficients take a random step before every row; `steps` returns its variances.
     keeps_moments : bool
         Whether the information is still that of weighted rows, so that it holds the means and spreads of the columns.
+    window : int or None
+        The number of rows that are learned, the last ones, if only they are.
+
+    Examples
+    --------
+    >>> Window(100).window, ByRow(0.5).left(0.0, 30.0)  # time alone leaves everything
+    (100, np.float64(1.0))
     """
 
     name: ClassVar[str]
@@ -46,7 +55,9 @@ class Forgetting:
     per_row: ClassVar[float] = 1.0
     of_intercept: ClassVar[float] = 0.0
     fades: ClassVar[bool] = False
+    walks: ClassVar[bool] = False
     keeps_moments: ClassVar[bool] = True
+    window: ClassVar[int | None] = None
 
     @property
     def forgets(self) -> bool:
@@ -66,6 +77,88 @@ class Forgetting:
         'a window, the last 100 rows'
         """
         raise NotImplementedError
+
+    def half_lives(self, since: Any, now: Any) -> Any:
+        """Return how often the weights of rows are halved from one time to another.
+
+        From a to c it is as often as from a to b and from b to c together.
+
+        Parameters
+        ----------
+        since, now : float or array
+
+        Returns
+        -------
+        float or array
+            Zero for kinds that do not forget by time.
+
+        Examples
+        --------
+        >>> ByTime(10.0).half_lives(5.0, 25.0)
+        2.0
+        """
+        return 0.0 * (now - since)
+
+    def left(self, since: Any, now: Any) -> Any:
+        """Return the share of a weight that is left some time later: at least 1e-100, so that its square is not 0.
+
+        Parameters
+        ----------
+        since, now : float or array
+
+        Returns
+        -------
+        float or array
+
+        Examples
+        --------
+        >>> float(ByTime(10.0).left(0.0, 20.0))
+        0.25
+        """
+        with np.errstate(under="ignore"):
+            return np.maximum(np.exp2(-np.asarray(self.half_lives(since, now))), _FORGOTTEN)
+
+    def together(self, times: Array | None) -> int | None:
+        """Return how many rows may be predicted together, so that at most half of what is known is forgotten meanwhile.
+
+        Parameters
+        ----------
+        times : array or None
+            The times of the rows that come.
+
+        Returns
+        -------
+        int or None
+            None if it depends on what is known.
+
+        Examples
+        --------
+        >>> ByRow(0.998).together(None), ByTime(1.0).together(np.array([0.0, 0.5, 2.0])), Window(160).together(None)
+        (346, 2, 10)
+        """
+        return None
+
+    def steps(self, d: int, *, intercept: bool) -> Array:
+        """Return the variances of the steps of d coefficients, after that of the intercept if there is one.
+
+        Parameters
+        ----------
+        d : int
+            The number of coefficients.
+        intercept : bool
+            Whether there is an intercept.
+
+        Returns
+        -------
+        array of shape (d,) or (1 + d,)
+            In units of the noise variance; zero for kinds that do not let the coefficients walk.
+
+        Examples
+        --------
+        >>> RandomWalk(0, intercept=0.5).steps(2, intercept=True)
+        array([0.5, 0. , 0. ])
+        """
+        return np.zeros(d + intercept)
 
 
 @dataclass(frozen=True)
@@ -105,6 +198,9 @@ class ByRow(Forgetting):
     def forgets(self) -> bool:
         """Whether anything is ever forgotten."""
         return self.factor != 1
+
+    def together(self, times: Array | None) -> int:
+        return max(1, int(math.log(0.5) / math.log(self.factor)))
 
     def describe(self) -> str:
         """Say how rows are forgotten; see `Forgetting.describe`.
@@ -154,25 +250,12 @@ class ByTime(Forgetting):
         check_positive("half_life", float(given))
         object.__setattr__(self, "half_life", float(given))
 
-    def left(self, elapsed: Any) -> Any:
-        """Return the share of a weight that is left after some time: at least 1e-100, so that its square is not 0.
+    def half_lives(self, since: Any, now: Any) -> Any:
+        return (now - since) / self.half_life
 
-        Parameters
-        ----------
-        elapsed : float or array
-            In the units of the times.
-
-        Returns
-        -------
-        float or array
-
-        Examples
-        --------
-        >>> float(ByTime(10.0).left(20.0))
-        0.25
-        """
-        with np.errstate(under="ignore"):
-            return np.maximum(np.exp2(-np.asarray(elapsed) / self.half_life), _FORGOTTEN)
+    def together(self, times: Array | None) -> int:
+        assert times is not None
+        return max(1, int(np.searchsorted(self.half_lives(times[0], times), 1.0, side="right")))
 
     def describe(self) -> str:
         """Say how rows are forgotten; see `Forgetting.describe`.
@@ -209,6 +292,14 @@ class Window(Forgetting):
         if not (isinstance(self.rows, numbers.Integral) and not isinstance(self.rows, bool) and self.rows >= 2):
             raise ValueError(f"the rows of a Window must be a whole number >= 2; got {self.rows!r}.")
         object.__setattr__(self, "rows", int(self.rows))
+
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        """The number of rows."""
+        return self.rows
+
+    def together(self, times: Array | None) -> int:
+        return max(1, self.rows // 16)
 
     def describe(self) -> str:
         """Say how rows are forgotten; see `Forgetting.describe`.
@@ -249,6 +340,7 @@ class RandomWalk(Forgetting):
     q: float | tuple[float, ...]
     intercept: float | None = None
     name: ClassVar[str] = "walk"
+    walks: ClassVar[bool] = True
     keeps_moments: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -272,24 +364,6 @@ class RandomWalk(Forgetting):
         return 0.0 if np.any(self.q) else self.intercept or 0.0
 
     def steps(self, d: int, *, intercept: bool) -> Array:
-        """Return the variances of the steps of d coefficients, after that of the intercept if there is one.
-
-        Parameters
-        ----------
-        d : int
-            The number of coefficients.
-        intercept : bool
-            Whether there is an intercept.
-
-        Returns
-        -------
-        array of shape (d,) or (1 + d,)
-
-        Examples
-        --------
-        >>> RandomWalk(0, intercept=0.5).steps(2, intercept=True)
-        array([0.5, 0. , 0. ])
-        """
         if isinstance(self.q, tuple) and len(self.q) != d:
             raise ValueError(f"q must be a number, or have one entry per coefficient, {d}; got {len(self.q)} entries.")
         if not intercept:
@@ -331,6 +405,9 @@ class Auto(Forgetting):
 
     def describe(self) -> str:
         return "auto, several ways to forget, mixed by how well each predicts"
+
+
+FORGETTINGS: dict[str, type[Forgetting]] = {"time": ByTime, "window": Window, "walk": RandomWalk}
 
 
 def forgetting_of(forget: Any) -> Forgetting:

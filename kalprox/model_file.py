@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kalprox._files import atomic_open
+from kalprox.base.files import atomic_open
 
 __all__ = ["FORMAT", "VERSION", "ModelFileError", "Parts", "read", "refusing", "write"]
 

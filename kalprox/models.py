@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import check_array
-from kalprox._control import import_jax
-from kalprox._extras import require
-from kalprox._trees import TreeLayout
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.checks import check_array
+from kalprox.base.control import import_jax
+from kalprox.base.extras import require
+from kalprox.base.parameter_trees import TreeLayout
 
 __all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
 
@@ -106,6 +106,8 @@ class Model(ABC):
     ----------
     linear : bool
         Whether h is linear in theta, so that one pass over the rows is exact.
+    bounded_slope : bool
+        Whether h is a function of a linear predictor whose derivative is bounded, so that it is averaged over a belief.
 
     Examples
     --------
@@ -120,6 +122,7 @@ class Model(ABC):
     """
 
     linear: ClassVar[bool] = False  # whether h is linear in theta, so that one pass is exact
+    bounded_slope: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, theta: Array, x: Array) -> Array:
@@ -323,7 +326,7 @@ class GLM(Predictor):
         return LINKS[self.name](u)
 
     @property
-    def bounded_slope(self) -> bool:
+    def bounded_slope(self) -> bool:  # type: ignore[override]
         """Whether the derivative of the link is bounded."""
         return LINKS[self.name].bounded_slope
 

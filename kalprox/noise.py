@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, cast_on_jax, namespace, pytree, special_functions, static
-from kalprox._checks import check_positive, concrete
+from kalprox.base.arrays import Array, cast_on_jax, namespace, pytree, special_functions, static
+from kalprox.base.checks import check_positive, concrete
 from kalprox.base.tree import leaf
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, product
@@ -102,7 +102,7 @@ class Noise:
         if dof < -(np.finfo(float).eps ** 0.5):  # no fit has more degrees of freedom than there are whole rows
             less = (
                 " The rows count for less than one each: if their weights say how precise they are, and not how often "
-                "they count, set weights='precision' (--weights precision)."
+                "they count, set weight_kind='precision' (--weight-kind precision)."
             )
         return (
             f"The noise level cannot be learned: rows - (effective degrees of freedom) = {dof:.3g}, so that no "

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, certainly, is_traced, namespace
-from kalprox._control import compiled, cond_rare
+from kalprox.base.arrays import Array, certainly, is_traced, namespace
+from kalprox.base.control import compiled, cond_rare
 from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
@@ -19,7 +19,7 @@ from kalprox.linalg.rank import surely_full
 from kalprox.linalg.row_space import RowSpace, WideFactor, surely_determined
 from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
-from kalprox.regularizers import Regularizer, Ridge, Separable
+from kalprox.regularizers import Regularizer, Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.solvers.l1_path import l1_start
 
@@ -368,6 +368,8 @@ class InformationPosterior(Posterior):
         return np.column_stack([out.theta for out in outs]), all(bool(out.converged) for out in outs)
 
     def _start(self, z: Array) -> Array | None:
+        if self.regularizer.tangent(z[: self.data.d] if z.ndim == 1 else z[: self.data.d, 0]) is not self.regularizer:
+            return None  # a local minimum that depends on the rows alone, and not on where a search was before
         if self._start_given is not None:
             return self._start_given
         if self._root is not None:
@@ -375,7 +377,7 @@ class InformationPosterior(Posterior):
         rows, g = self.known.rows, self.regularizer
         few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients are then zero or small
         start = namespace(z).zeros_like(z) if few else self.known.solve()
-        pieces = g.pieces() if isinstance(g, Separable) and namespace(rows, z, g) is np else None
+        pieces = g.pieces() if namespace(rows, z, g) is np else None
         if pieces is None:
             return start
         R, z, _ = self.known.compact()

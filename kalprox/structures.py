@@ -6,16 +6,17 @@ between parameters. See `kalprox.proximal_filter`, which takes them as `structur
 
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox.information.structured import Structured
-from kalprox.linalg.block_diagonal import Layout
+from kalprox.base.arrays import Array
+
+if TYPE_CHECKING:
+    from kalprox.large.information import Structured
 
 __all__ = ["Blocks", "Dense", "Diagonal", "LastLayer", "LowRank", "Structure", "structure_of"]
 
@@ -34,7 +35,7 @@ class Structure(ABC):
     """
 
     @abstractmethod
-    def start(self, mean: Array, precision: Any) -> Structured:
+    def start(self, mean: Array, precision: Any) -> "Structured":
         """Return the information of no rows.
 
         Parameters
@@ -46,7 +47,7 @@ class Structure(ABC):
 
         Returns
         -------
-        kalprox.information.structured.Structured
+        kalprox.large.information.Structured
 
         Examples
         --------
@@ -66,7 +67,7 @@ class Dense(Structure):
     Dense()
     """
 
-    def start(self, mean: Array, precision: Any) -> Structured:
+    def start(self, mean: Array, precision: Any) -> "Structured":
         """Raise a TypeError: a dense precision matrix is a `kalprox.Information`.
 
         Parameters
@@ -76,7 +77,7 @@ class Dense(Structure):
 
         Returns
         -------
-        kalprox.information.structured.Structured
+        kalprox.large.information.Structured
 
         Examples
         --------
@@ -101,8 +102,8 @@ class Diagonal(Structure):
     (array([1., 1.]), array([0.5, 0.5]))
     """
 
-    def start(self, mean: Array, precision: Any) -> Structured:
-        return Structured.start(mean, precision, 0, Layout())
+    def start(self, mean: Array, precision: Any) -> "Structured":
+        return _information(mean, precision, 0)
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class LowRank(Structure):
     def __post_init__(self) -> None:
         _check_rank(self.rank)
 
-    def start(self, mean: Array, precision: Any) -> Structured:
-        return Structured.start(mean, precision, self.rank, Layout())
+    def start(self, mean: Array, precision: Any) -> "Structured":
+        return _information(mean, precision, self.rank)
 
 
 @dataclass(frozen=True)
@@ -158,14 +159,14 @@ class Blocks(Structure):
             raise ValueError(f"sizes must be a list of numbers of parameters, each at least 1; got {self.sizes!r}.")
         object.__setattr__(self, "sizes", tuple(map(int, sizes)))
 
-    def start(self, mean: Array, precision: Any) -> Structured:
+    def start(self, mean: Array, precision: Any) -> "Structured":
         if sum(self.sizes) != len(mean):
             raise ValueError(
                 f"The sizes of Blocks must add up to the number of parameters, {len(mean)}; got {sum(self.sizes)}."
             )
         ends = np.cumsum([0, *self.sizes])
         groups = (range(a, b) for a, b in pairwise(ends))
-        return Structured.start(mean, precision, 0, Layout.of(groups))
+        return _information(mean, precision, 0, groups)
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,12 @@ class LastLayer(Structure):
                 f"last must be the number of the last parameters, at least 1, or different indices; got {self.last!r}."
             )
 
-    def start(self, mean: Array, precision: Any) -> Structured:
+    def start(self, mean: Array, precision: Any) -> "Structured":
         d = len(mean)
         chosen = range(d - self.last, d) if isinstance(self.last, int) else self.last
         if (isinstance(self.last, int) and self.last > d) or max(chosen) >= d:
             raise ValueError(f"last must fit the number of parameters, {d}; got {self.last!r}.")
-        return Structured.start(mean, precision, self.rank, Layout.of([chosen]))
+        return _information(mean, precision, self.rank, [chosen])
 
 
 def structure_of(structure: Any) -> Structure:
@@ -248,3 +249,10 @@ _NAMES: dict[str, Structure] = {"dense": Dense(), "diagonal": Diagonal()}
 def _check_rank(rank: Any) -> None:
     if not isinstance(rank, numbers.Integral) or int(rank) < 1:
         raise ValueError(f"rank must be a whole number, at least 1; got {rank!r}. For no directions use Diagonal.")
+
+
+def _information(mean: Array, precision: Any, rank: int, groups: Iterable[Iterable[int]] = ()) -> "Structured":
+    """Return the information of no rows, with a dense block for each group of parameters, and `rank` directions."""
+    from kalprox.large.information import Structured
+
+    return Structured.start(mean, precision, rank, groups)

@@ -52,7 +52,7 @@ def regression(n=400, batches=0, **settings):
     y = 1 / (1 + np.exp(-y)) if settings.get("link") == "sigmoid" else y
     if settings.get("missing", "raise") != "raise":
         X[::7, 1] = np.nan
-    model = kp.KalproxRegressor(**settings)
+    model = kp.KalproxRegressor(**({"penalty": "ridge"} | settings))
     if batches:
         for part in np.array_split(np.arange(n), batches):
             model.partial_fit(X[part], y[part])
@@ -133,14 +133,16 @@ def algorithm(alg):
 @job
 def prequential():
     X, y = rows()
-    return [a[10:] for a in kp.KalproxRegressor(likelihood="huber").partial_fit(X, y).prequential(X, y)]
+    return [
+        a[10:] for a in kp.KalproxRegressor(likelihood="huber", penalty="ridge").partial_fit(X, y).prequential(X, y)
+    ]
 
 
 @job
 def change_points():
     X, y = rows(600)
     y[300:] += 4 * X[300:, 0]
-    model = kp.KalproxRegressor(change_points=True)
+    model = kp.KalproxRegressor(change_points=True, penalty="ridge")
     for part in np.array_split(np.arange(600), 20):
         model.partial_fit(X[part], y[part])
     assert len(model.change_points_) == 1
@@ -154,7 +156,10 @@ def saved_and_merged():
     with TemporaryDirectory() as folder:
         for settings in ({}, {"likelihood": "poisson"}):
             file, counts = Path(folder) / "model.kalprox", np.floor(np.exp(y)) if settings else y
-            first, second = (kp.KalproxRegressor(**settings).partial_fit(X[i::2], counts[i::2]) for i in (0, 1))
+            first, second = (
+                kp.KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X[i::2], counts[i::2])
+                for i in (0, 1)
+            )
             first.save(file)
             first = kp.KalproxRegressor.load(file)
             found += readings(first, X[:20])

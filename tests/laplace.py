@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kalprox._arrays import namespace
+from kalprox.base.arrays import namespace
 from kalprox.linalg.factor import Factor
 from kalprox.solvers.prox import posterior_root
 

@@ -28,7 +28,7 @@ class OddFit:
 
     def run(self) -> KalproxRegressor | None:
         """Return the fitted estimator; None if the rows or settings are refused, or no row has a weight."""
-        model = KalproxRegressor(**self.settings)
+        model = KalproxRegressor(**({"penalty": "ridge"} | self.settings))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -109,7 +109,7 @@ def _settings(rng: Any, one: Any, d: int, link: str, linear: bool) -> dict[str, 
         "coef_cov": one("model", "model", "robust", "clustered"),
         "weights": one("frequency", "precision"),
         "targets": one("range", "any"),
-        "on_bad_rows": one("raise", "skip"),
+        "missing": one("raise", "drop"),
         "block_size": one("auto", 1, 16),
     }
     if not linear and rng.random() < 0.2:

@@ -2,9 +2,10 @@
 
 import json
 import re
+from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from command import invoke
 from data import linear
 
 import kalprox as kp
-from kalprox import covariance, likelihoods, models, regularizers
-from kalprox._arrays import namespace, pytree, static
+from kalprox import covariance, forgetting, likelihoods, models, penalties, regularizers
 from kalprox.algorithms.refine import refine
+from kalprox.base.arrays import namespace, pytree, static
 from kalprox.calibration.advice import ADVICE
-from kalprox.learning import penalties
+from kalprox.likelihoods.names import LIKELIHOODS
+from kalprox.predictive import Amounts
 from kalprox.sources.formula_syntax import FUNCTIONS, STATEFUL
 
 ROOT = Path(__file__).parent.parent
@@ -31,9 +33,9 @@ def blocks(name):
 @pytest.fixture(scope="module")
 def skeletons():
     """The code of CONTRIBUTING, with the names that the files it belongs to have imported."""
-    names = {"Any": Any, "NamedTuple": NamedTuple, "namespace": namespace, "pytree": pytree}
-    scope = {"__name__": __name__, "static": static, **names}
-    for module in (covariance, likelihoods, models, penalties, regularizers):
+    names = {"Any": Any, "dataclass": dataclass, "np": np, "namespace": namespace, "pytree": pytree}
+    scope = {"__name__": __name__, "static": static, "Amounts": Amounts, **names}
+    for module in (covariance, forgetting, likelihoods, models, penalties, regularizers):
         scope |= {name: getattr(module, name) for name in module.__all__}
     for code in blocks("CONTRIBUTING.md"):
         exec(code, scope)
@@ -144,7 +146,7 @@ def test_the_table_of_contributing_names_every_file_and_package_and_no_other():
 def test_a_new_link_and_a_new_penalty_serve_the_estimator(skeletons, monkeypatch):
     link, penalty = skeletons["softsign"], skeletons["LogCoshPenalty"]
     monkeypatch.setitem(models.LINKS, link.name, link)
-    monkeypatch.setitem(penalties.PENALTIES, penalty.kind, penalty)
+    monkeypatch.setitem(penalties.PENALTIES, penalty.name, penalty)
     X, y = linear(400, 3, noise=0.1)
     y = y / (1 + abs(y))
 
@@ -177,6 +179,45 @@ def test_a_new_likelihood_is_learned_and_predicts(skeletons):
     inside = (predicted.quantile(0.05) <= y) & (y <= predicted.quantile(0.95))
     assert abs(inside.mean() - 0.9) < 3 * (0.9 * 0.1 / 800) ** 0.5
     np.testing.assert_allclose(predicted.mean, np.exp(X @ fit.mean), rtol=0.05)
+
+
+def test_new_kinds_serve_the_estimator_and_the_command_line_by_their_names(skeletons, monkeypatch, tmp_path):
+    """Each is one class and one entry of its table; what they need is said by the class."""
+    penalty, likelihood, days = (skeletons[name] for name in ("LogCoshPenalty", "Exponential", "WorkingDays"))
+    monkeypatch.setitem(penalties.PENALTIES, "logcosh", penalty)
+    monkeypatch.setitem(LIKELIHOODS, "exponential", likelihood)
+    monkeypatch.setitem(forgetting.FORGETTINGS, "working-days", days)
+    rng = np.random.default_rng(0)
+    X, times = rng.normal(size=(600, 2)), np.sort(rng.uniform(0, 100, 600))
+    y = rng.exponential(np.exp(X @ [0.5, -0.3] + 0.2))
+    # forgetting: least squares with the weights that working days leave
+    worked = 5 * (times // 7) + np.minimum(times % 7, 5)
+    weights = 2 ** ((worked - worked[-1]) / 20)
+    faded = kp.KalproxRegressor(forget=days(20.0)).fit(X, y, times=times)
+    expected = sm.WLS(y, sm.add_constant(X), weights=weights).fit().params
+    np.testing.assert_allclose(np.r_[faded.intercept_, faded.coef_], expected, rtol=1e-9)
+    rows = kp.KalproxRegressor(forget=days(20.0))
+    for i in range(600):
+        rows.partial_fit(X[i : i + 1], y[i : i + 1], times=times[i : i + 1])
+    np.testing.assert_allclose(rows.coef_, faded.coef_, rtol=1e-9)
+    # a likelihood: judged by its own distribution
+    stream = kp.KalproxRegressor(likelihood="exponential", forget="auto").fit(X, y)
+    assert stream.diagnostics_.verdict().word == "calibrated" and stream.diagnostics_.predictive is Amounts
+    # all together, on the command line
+    table = np.column_stack([times, X, y])
+    np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header="day,a,b,y", comments="")
+    given = ["--likelihood", "exponential", "--penalty", "logcosh", "--alpha", "0.5"]
+    given += ["--forget", "working-days,half_life=20", "--time", "day", "--out", str(tmp_path / "model.kalprox")]
+    monkeypatch.setattr(forgetting, "WorkingDays", days, raising=False)
+    for module, kind in ((forgetting, days), (penalties, penalty)):
+        monkeypatch.setattr(module, "__all__", [*module.__all__, kind.__name__])
+        monkeypatch.setattr(module, kind.__name__, kind, raising=False)
+    result = invoke("fit", str(tmp_path / "rows.csv"), "--target", "y", *given)
+    assert result.exit_code == 0 and "Verdict     calibrated" in result.output, result.output
+    same = kp.KalproxRegressor(likelihood="exponential", penalty=penalty(), alpha=0.5, forget=days(20.0))
+    same.fit(X, y, times=times)
+    loaded = kp.load(tmp_path / "model.kalprox")  # which learned the rows one after the other
+    assert np.all(abs(loaded.coef_ - same.coef_) < 0.2 * same.coef_std_)
 
 
 def test_a_new_model_regulariser_and_covariance_structure_run(skeletons):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kalprox import _extras
-from kalprox._extras import EXTRAS, load, require
+from kalprox.base import extras
+from kalprox.base.extras import EXTRAS, load, require
 
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 MODULES = {"scikit-learn": "sklearn"}
@@ -71,7 +71,7 @@ def test_a_package_that_is_broken_is_not_called_missing(monkeypatch):
     def broken(name):
         raise ImportError("libparquet.so: cannot open shared object file")
 
-    monkeypatch.setattr(_extras, "import_module", broken)
+    monkeypatch.setattr(extras, "import_module", broken)
     with pytest.raises(ImportError, match=r"needs jinja2, which is installed but cannot be imported: libparquet\.so"):
         load("jinja2", "report", "This needs")
 

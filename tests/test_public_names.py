@@ -11,7 +11,16 @@ from kalprox import paper
 from kalprox.adapters import river
 
 DOCS = Path(__file__).parents[1] / "docs"
-MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers", "structures")
+MODULES = (
+    "covariance",
+    "decisions",
+    "forgetting",
+    "likelihoods",
+    "models",
+    "penalties",
+    "regularizers",
+    "structures",
+)
 
 
 def public():

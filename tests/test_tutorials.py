@@ -88,7 +88,7 @@ def from_statsmodels(s, page):
     assert 0.56 < s.ratio_few.min() < 0.58
     assert min(s.digits_kalprox) > 10 and max(s.digits_scipy) < 9
     assert len(s.y) == 20_190 and s.X.shape[1] == 9
-    known = {"weights": "precision", "noise": 1.0, "link": s.adsorption, "start": [500.0, 1e-4]}
+    known = {"weight_kind": "precision", "noise": 1.0, "function": s.adsorption, "start": [500.0, 1e-4]}
     absolute = KalproxRegressor(**known).fit(s.pressure[:, None], s.volume, sample_weight=np.full(14, 25.0))
     curve = s.curve_fit(
         lambda x, a, b: a * (1 - np.exp(-b * x)), s.pressure, s.volume, [500.0, 1e-4], np.full(14, 0.2), True
@@ -188,7 +188,7 @@ def river(s, page):
     assert list(s.estimator.feature_names_in_) == ["hour", "holiday"]
     holiday = np.array([day % 7 == 6 and day > 30 for day in range(60)], float)
     X = np.column_stack([np.arange(60) % 24, holiday])
-    np.testing.assert_allclose(s.estimator.coef_, KalproxRegressor().fit(X, X @ [2, 5]).coef_)
+    np.testing.assert_allclose(s.estimator.coef_, KalproxRegressor(penalty="ridge").fit(X, X @ [2, 5]).coef_)
     assert s.found.interval(0.9)[0] < s.found.interval(0.9)[1]
     known = [s.model.predict_one({"user": user, "age": 1}) for user in ("u3", "u13")]
     assert known[0] < 0.2 and known[1] > 0.7

@@ -26,9 +26,9 @@ def test_the_tables_of_the_page_are_those_of_the_results(tmp_path):
 
 def test_tracked_intervals_are_those_of_an_estimator_that_learns_row_by_row():
     s = stream("Student 3", 0, 300)
-    mean, std = KalproxRegressor().prequential(s.X, s.y)
+    mean, std = KalproxRegressor(penalty="ridge").prequential(s.X, s.y)
     low, high = tracked((s.y - mean) / std, LEVEL)
-    model, ends = KalproxRegressor(), []
+    model, ends = KalproxRegressor(penalty="ridge"), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the first rows say nothing about the noise
         for i in range(300):

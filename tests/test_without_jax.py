@@ -4,6 +4,7 @@ A process in which JAX is not found runs the jobs of `jobs_without_jax.py`; here
 are run again.
 """
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jobs_without_jax import JOBS
+from sklearn.base import clone
+
+import kalprox as kp
 
 pytestmark = pytest.mark.integration
 
@@ -26,7 +30,7 @@ NEEDS = {
     "kp.models.Function(lambda theta, x: theta @ x)": "kalprox.models.Function needs",
     "kp.models.Function(lambda w, x: w['a'] @ x, params={'a': X[0]})": "kalprox.models.Function needs",
     "kp.regularizers.Custom(lambda theta: theta @ theta)": "kalprox.regularizers.Custom needs",
-    "kp.KalproxRegressor(link=lambda theta, x: theta @ x, start=[0.0]).fit(X, y)": "kalprox.models.Function needs",
+    "kp.KalproxRegressor(function=lambda theta, x: theta @ x, start=[0.0]).fit(X, y)": "kalprox.models.Function needs",
     "kp.KalproxNetRegressor().fit(X, y)": "KalproxNetRegressor needs",
     "kp.KalproxNetClassifier().fit(X, y > 0)": "KalproxNetClassifier needs",
 }
@@ -59,6 +63,33 @@ def test_what_needs_jax_says_which_extra_to_install():
     start = "import numpy as np\nimport kalprox as kp\nX, y = np.ones((40, 1)), np.arange(40.0) - 20\n"
     printed = run_without_jax(start + tried).splitlines()
     assert printed == [f'{who} jax: pip install "kalprox[jax]"' for who in NEEDS.values()]
+
+
+@pytest.mark.slow
+def test_a_pickled_network_says_so_too(tmp_path):
+    rng = np.random.default_rng(71)
+    X = rng.normal(size=(60, 2))
+    models = [
+        kp.KalproxNetRegressor(hidden=(3,)).fit(X, X[:, 0]),
+        kp.KalproxNetClassifier(hidden=(3,)).fit(X, X[:, 0] > 0),
+    ]
+    again = pickle.loads(pickle.dumps(models[1]))
+    np.testing.assert_array_equal(again.predict_proba(X), models[1].predict_proba(X))
+    for i, model in enumerate([*models, clone(models[0])]):
+        (tmp_path / f"{i}").write_bytes(pickle.dumps(model))
+    code = """
+import pickle
+for i in range(3):
+    try:
+        print(type(pickle.load(open(sys.argv[1] + f"/{i}", "rb"))).__name__)
+    except ImportError as error:
+        print(error)
+"""
+    assert run_without_jax(code, str(tmp_path)).splitlines() == [
+        'Unpickling a fitted KalproxNetRegressor needs jax: pip install "kalprox[jax]"',
+        'Unpickling a fitted KalproxNetClassifier needs jax: pip install "kalprox[jax]"',
+        "KalproxNetRegressor",
+    ]
 
 
 def test_the_command_says_so_too():

@@ -11,7 +11,7 @@ import kalprox as kp
 from benchmarks.large.measures import LEVEL, STRUCTURES, megabytes, table
 from benchmarks.large.optimizers import RATES, one_pass
 from benchmarks.living.bank import bikeshare, flights
-from kalprox.estimators.networks import Dense, DenseStart
+from kalprox.large.networks import Dense, DenseStart
 
 FIRST, BLOCK, BATCH = 1000, 100, 10
 HIDDEN = (50,)
@@ -31,7 +31,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
 
 
 def _models(X: np.ndarray, y: np.ndarray) -> Iterator[dict[str, Any]]:
-    linear = kp.KalproxRegressor(standardize=True)
+    linear = kp.KalproxRegressor(standardize=True, penalty="ridge")
     yield {"model": "linear, KalproxRegressor", **_prequential(linear, X, y)}
     for name in ("diagonal", "rank 5", "rank 20", "rank 100", "last 51, rank 20"):
         structure = kp.structures.LastLayer(51, rank=20) if name.startswith("last") else STRUCTURES[name](0)

@@ -51,7 +51,7 @@ def score(X: np.ndarray, y: np.ndarray, forget: Any) -> tuple[float, float, Any]
     """Return the mean log score of the rows from FIRST on, the time of a row in microseconds, and the model."""
     from kalprox import KalproxRegressor
 
-    model = KalproxRegressor(forget=forget)
+    model = KalproxRegressor(forget=forget, penalty="ridge")
     model.partial_fit(X[:FIRST], y[:FIRST])
     before, begin = float(model.diagnostics_.log_score), time.process_time()
     for start in range(FIRST, len(y), BLOCK):

@@ -77,7 +77,7 @@ def _stream(seed: int, kind: str, size: float, n: int) -> tuple[np.ndarray, np.n
 def _alarms(X: np.ndarray, y: np.ndarray, since: int = 0) -> dict[Any, np.ndarray]:
     """Return the row of the first alarm, for each detector and threshold; infinite if none, NaN if before `since`."""
     found: dict[Any, np.ndarray] = {(OURS, ""): _first(_log_odds(X, y), np.log(ODDS), since)}
-    mean, std = KalproxRegressor().prequential(X, y)
+    mean, std = KalproxRegressor(penalty="ridge").prequential(X, y)
     z = np.where(np.isfinite(std), (y - mean) / std, 0.0)
     for name, values in (("z", z), ("|z|", np.abs(z))):
         for delta in DELTAS:
@@ -202,7 +202,7 @@ def _reported(name: str, streams: int) -> dict[str, float]:
     found: dict[str, float] = {OURS: 0.0, ADAPTIVE: 0.0, PAGE: 0.0}
     for seed in range(streams):
         X, y = _difficult(name, seed)
-        model = KalproxRegressor(change_points=True)
+        model = KalproxRegressor(change_points=True, penalty="ridge")
         mean, std = model.prequential(X, y)
         z = np.where(np.isfinite(std), (y - mean) / std, 0.0)
         found[OURS] += model.diagnostics_.changes.found
@@ -223,7 +223,7 @@ def _microseconds(d: int) -> dict[str, float]:
     X = rng.normal(size=(6000, d))
     y = X @ rng.normal(size=d) + rng.normal(size=6000)
     for name, change_points in (("without", False), ("with", True)):
-        model = KalproxRegressor(change_points=change_points).partial_fit(X[:1000], y[:1000])
+        model = KalproxRegressor(change_points=change_points, penalty="ridge").partial_fit(X[:1000], y[:1000])
         best = math.inf
         for i in range(1000, 6000, 1000):
             begin = time.process_time()

@@ -57,7 +57,7 @@ def intervals(flights: Flights, groups: np.ndarray, kind: str) -> np.ndarray:
     for group in groups:
         X = np.column_stack([flights.inputs, group[flights.day]])
         clusters = flights.day if kind == "clustered" else None
-        model = KalproxRegressor(penalty=None, coef_cov=kind).fit(X, flights.delay, groups=clusters)
+        model = KalproxRegressor(penalty=None, coef_cov=kind).fit(X, flights.delay, clusters=clusters)
         found.append([end[-1] for end in model.coef_interval(0.95)])
     return np.array(found)
 

@@ -1,6 +1,5 @@
 """The classifier for River."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,19 +21,20 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
 
     Two classes are a logistic model; with the third the model becomes multinomial, and grows by a class whenever one
     comes. What was learned about the classes known so far is kept. The rows before say about a new class that none of
-    them had it, which is worth about one row at the mean of the features; its coefficients start at their prior. Name
-    the classes beforehand to have all rows count for all of them.
+    them had it, as rows with the means and the standard deviations of their features would; its coefficients start at
+    their prior, and its probability at that of one row. Name the classes beforehand to have all rows count exactly for
+    all of them.
 
     Parameters
     ----------
-    penalty, alpha, l1_ratio, delta, bounds, fit_intercept, forget, on_bad_rows, diagnose, coef_cov, hash_bits
+    penalty, alpha, fit_intercept, forget, missing, diagnose, coef_cov, hash_bits
         See `RiverRegressor`.
     structure : None, "diagonal", or an object of kalprox.structures
         See `RiverRegressor`. With a structure there are two classes, and no more. Every row costs O(d), or O(d r) with
         `LowRank(r)`: learn batches with `learn_many`.
     class_weight : dict, optional
         The weights of the classes, by which the weights of their rows are multiplied; 1 for others. These products are
-        then no repetitions, see `weights` of `kalprox.KalproxClassifier`.
+        then no repetitions, see `weight_kind` of `kalprox.KalproxClassifier`.
     classes : tuple, optional
         Labels that are known beforehand, at least two. Others may still come.
 
@@ -48,16 +48,13 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
 
     def __init__(
         self,
-        penalty: Any = "default",
+        penalty: Any = "ridge",
         alpha: float = 1.0,
         *,
-        l1_ratio: float = 0.5,
-        delta: float = 1.0,
-        bounds: Any = (0.0, math.inf),
         fit_intercept: bool = True,
         forget: Any = 1.0,
         class_weight: Any = None,
-        on_bad_rows: str = "raise",
+        missing: str = "raise",
         diagnose: bool = False,
         coef_cov: str = "auto",
         classes: tuple[Any, ...] | None = None,
@@ -66,13 +63,10 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     ) -> None:
         self.penalty = penalty
         self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.delta = delta
-        self.bounds = bounds
         self.fit_intercept = fit_intercept
         self.forget = forget
         self.class_weight = class_weight
-        self.on_bad_rows = on_bad_rows
+        self.missing = missing
         self.diagnose = diagnose
         self.coef_cov = coef_cov
         self.classes = classes
@@ -95,7 +89,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         parameters = {name: value for name, value in self._get_params().items() if name not in own}
         check_for_names(parameters)
         if self.class_weight is not None:  # no row counts more than once
-            parameters["weights"] = "precision"
+            parameters["weight_kind"] = "precision"
         model = KalproxClassifier(**parameters)
         if len(self._codes) > 2:
             model.classes_ = np.array(list(self._codes))
@@ -189,7 +183,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         labels = list(y)
         if labels and not self._codes:
             self._first_labels()
-        if not labels or self._started().settings.structure is None or self.on_bad_rows != "raise":
+        if not labels or self._started().settings.structure is None or self.missing != "raise":
             for x, label in zip(frame_rows(X), labels, strict=True):
                 self.learn_one(x, label)
             return

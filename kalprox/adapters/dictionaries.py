@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array
-from kalprox._checks import LARGEST
+from kalprox.base.arrays import Array
+from kalprox.base.checks import LARGEST
 from kalprox.sources.hashing import HashedSpace
 
 __all__ = ["DictionaryColumns", "HashedColumns", "NamedColumns"]

@@ -5,11 +5,21 @@ from typing import Any
 
 from kalprox.estimators.frames import frame_kind
 
-__all__ = ["frame_like", "frame_rows", "series_like"]
+__all__ = ["check_frame", "frame_like", "frame_rows", "series_like"]
+
+
+def check_frame(X: Any) -> None:
+    """Raise a TypeError unless X is a frame of pandas or polars."""
+    if frame_kind(X) not in ("pandas", "polars"):
+        raise TypeError(
+            f"X must be a DataFrame of pandas or polars, whose columns have the names of the features; got "
+            f"{type(X).__name__}. Give arrays to KalproxRegressor or KalproxClassifier."
+        )
 
 
 def frame_rows(X: Any) -> Iterator[dict[Any, Any]]:
     """Yield the rows of a frame as dictionaries."""
+    check_frame(X)
     names = list(X.columns)
     columns = [X[name].to_list() for name in names]
     if not names:

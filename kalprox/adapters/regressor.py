@@ -9,7 +9,7 @@ from river import base
 
 from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.distribution import PredictiveDistribution
-from kalprox.adapters.frames import frame_rows, series_like
+from kalprox.adapters.frames import check_frame, frame_rows, series_like
 from kalprox.adapters.streams import DictionaryModel, check_for_names
 from kalprox.estimators import KalproxRegressor
 from kalprox.predictive import Student
@@ -33,31 +33,26 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     ----------
     link : {"identity", "sigmoid", "tanh", "softplus", "exp", "arctan"}
         The link, by its name; see `kalprox.KalproxRegressor`, also for the parameters below.
-    penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "box"}, Regularizer or None
-        The penalty that alpha multiplies; "default" is "ridge". It must be the same for all features.
+    penalty : None, a name, or an object of kalprox.penalties or kalprox.regularizers
+        The penalty that alpha multiplies, a prior of features that have not come yet. It must be the same for all
+        features.
     alpha : float or "auto"
         The weight of the penalty.
-    l1_ratio, delta : float
-        The share of the L1 norm in "elasticnet", and the width over which "smooth_l1" is rounded.
-    bounds : pair of float
-        For "box": the lower and the upper bound of all coefficients.
     noise : "learn", "inputs" or float
         The noise variance.
     fit_intercept, standardize : bool
         Whether to fit an intercept, and to penalise coefficients as if the features were standardised.
     forget : float, "auto" or Forgetting
         How to forget, except by time: the rows have no times.
-    on_bad_rows : {"raise", "skip"}
+    missing : {"raise", "drop"}
         What to do with rows that have a missing value, None or NaN, or one that is infinite or too large: raise an
-        error, or skip them and count them in `n_rows_rejected`.
+        error, or leave them out and count them in `n_rows_rejected`.
     diagnose : bool
         Whether to keep the score of predictions of each row before it was learned, for the diagnostics of
         `to_estimator`. It takes as long again as learning the row: by default it is left to `river.evaluate`.
     coef_cov : {"auto", "model", "robust", "clustered"}
         What the standard errors of the coefficients assume.
-    targets : {"range", "any"}
-        Whether targets must lie in the range of the link.
-    weights : {"frequency", "precision"}
+    weight_kind : {"frequency", "precision"}
         What the weight of a row means.
     likelihood : Likelihood or str
         The distribution of the target.
@@ -78,7 +73,7 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     diagnose=True or another likelihood than the Gaussian one. With `LowRank(r)` a call costs O(d r^2): at 2^18 columns
     and rank 20 a single row takes some 30 milliseconds, and one of a batch of 500 in `learn_many` about 2.
 
-    Links that are functions and penalties of groups need to know the features beforehand: they are parameters of
+    Functions of one's own and penalties of groups need to know the features beforehand: they are parameters of
     `kalprox.KalproxRegressor` only, as are missing features and change points, for which River has tools of its own.
     Everything else that it has, such as coefficients with standard errors, the diagnostics and model files,
     `to_estimator` gives.
@@ -106,21 +101,17 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     def __init__(
         self,
         link: str = "identity",
-        penalty: Any = "default",
+        penalty: Any = "ridge",
         alpha: float | str = 1.0,
         *,
-        l1_ratio: float = 0.5,
-        delta: float = 1.0,
-        bounds: Any = (0.0, math.inf),
         noise: float | str = "learn",
         fit_intercept: bool = True,
         standardize: bool = False,
         forget: Any = 1.0,
-        on_bad_rows: str = "raise",
+        missing: str = "raise",
         diagnose: bool = False,
         coef_cov: str = "auto",
-        targets: str = "range",
-        weights: str = "frequency",
+        weight_kind: str = "frequency",
         likelihood: Any = "gaussian",
         hash_bits: int | None = None,
         structure: Any = None,
@@ -128,18 +119,14 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
         self.link = link
         self.penalty = penalty
         self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.delta = delta
-        self.bounds = bounds
         self.noise = noise
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.forget = forget
-        self.on_bad_rows = on_bad_rows
+        self.missing = missing
         self.diagnose = diagnose
         self.coef_cov = coef_cov
-        self.targets = targets
-        self.weights = weights
+        self.weight_kind = weight_kind
         self.likelihood = likelihood
         self.hash_bits = hash_bits
         self.structure = structure
@@ -172,7 +159,7 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
         y : float
             The target.
         w : float
-            The weight of the row; see `weights`.
+            The weight of the row; see `weight_kind`.
 
         Examples
         --------
@@ -205,9 +192,10 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
         >>> round(model.predict_one({"a": 4.0}), 6)
         9.0
         """
+        check_frame(X)
         learner, targets = self._started(), np.asarray(y, float)
         settings = learner.settings
-        if (settings.is_exact or settings.structure is not None) and self.on_bad_rows == "raise" and len(X):
+        if (settings.is_exact or settings.structure is not None) and self.missing == "raise" and len(X):
             if new := self._columns.unknown(X.columns):
                 self._add_features(new)
             single = isinstance(settings.structure, Diagonal)  # of which a batch would lose less than its rows do

@@ -1,6 +1,6 @@
 """Models for River: a regressor and a classifier whose rows are dictionaries, with features that come and go."""
 
-from kalprox._extras import not_installed
+from kalprox.base.extras import not_installed
 
 try:
     import river  # noqa: F401

@@ -1,19 +1,21 @@
 """What the models of rows that come as dictionaries have in common: their columns, and the learner behind them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive, check_usable
 from kalprox.adapters.dictionaries import DictionaryColumns, HashedColumns, NamedColumns, Row, first_bad
+from kalprox.adapters.frames import check_frame
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive, check_usable
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.frames import column_names
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.penalties import penalty_of
 from kalprox.sources import Block
 
 __all__ = ["DictionaryModel", "check_for_names", "check_names"]
@@ -29,7 +31,7 @@ class DictionaryModel:
 
     hash_bits: int | None
     structure: Any
-    on_bad_rows: str
+    missing: str
 
     _learner: Learner | None
     _columns: DictionaryColumns
@@ -93,6 +95,8 @@ class DictionaryModel:
 
     def _check_numbers(self, x: Row) -> None:
         """Raise a TypeError if a value is neither a number nor missing; with hashing it may be a text."""
+        if not isinstance(x, Mapping):
+            raise TypeError(f"x must be a dictionary with a number for each feature; got {type(x).__name__}.")
         for name, value in x.items():
             text = isinstance(value, str)
             if (text and self.hash_bits is None) or not (text or value is None or hasattr(value, "__float__")):
@@ -107,16 +111,17 @@ class DictionaryModel:
         bad = bad or ("" if weight >= 0 and math.isfinite(weight) else f"the weight is {weight!r}")
         if not bad:
             return False
-        if self.on_bad_rows == "skip":
+        if self.missing == "drop":
             self._started().n_rejected += 1
             return True
         raise ValueError(
             f"A row is bad and was not learned: {bad}. Fill it in before the model, such as with "
-            "river.preprocessing.StatImputer, or set on_bad_rows='skip'."
+            "river.preprocessing.StatImputer, or set missing='drop'."
         )
 
     def _matrices(self, X: Any) -> Iterator[tuple[slice, Any]]:
         """Yield the rows of a frame as numbers, some at a time: which rows they are, and a matrix of shape (b, d)."""
+        check_frame(X)
         names = column_names(X)
         columns = [np.asarray(X[name]) for name in names]
         length = max(1, _MATRIX_BYTES // (8 * max(self._columns.width(names), 1)))
@@ -128,7 +133,7 @@ class DictionaryModel:
 
     @property
     def n_rows_rejected(self) -> int:
-        """The number of rows that were skipped, with on_bad_rows="skip"."""
+        """The number of rows that were skipped, with missing="drop"."""
         return 0 if self._learner is None else self._learner.n_rejected
 
     def _read(self, x: Row, *, spread: bool) -> tuple[Learner, Any]:
@@ -167,7 +172,7 @@ class DictionaryModel:
     def _check_read(self, x: Row) -> None:
         """Raise a ValueError if a prediction is NaN because a value of the row is bad, unless bad rows are skipped."""
         bad = first_bad(x)
-        if bad and self.on_bad_rows != "skip":
+        if bad and self.missing != "drop":
             raise ValueError(f"A row cannot be predicted: {bad}. Fill it in before the model.")
 
     def _fitted_estimator(self) -> Any:
@@ -189,11 +194,9 @@ def check_names(settings: Settings, hash_bits: int | None) -> None:
 
 def check_for_names(parameters: dict[str, Any]) -> None:
     """Raise a ValueError if a parameter needs positions of features, which dictionaries do not have."""
-    if callable(parameters.get("link")):
+    penalty = penalty_of(parameters["penalty"])
+    if penalty.by_position:
         raise ValueError(
-            "link must be a name: a function fn(theta, x) needs rows that are arrays. Use KalproxRegressor."
+            f"penalty must not be about features by their positions, since these come by name; got {penalty!r}. Use "
+            "KalproxRegressor, another penalty, or the same numbers for all features."
         )
-    if isinstance(parameters["penalty"], str) and parameters["penalty"] == "group":
-        raise ValueError("penalty='group' needs features in a known order: use KalproxRegressor, or another penalty.")
-    if any(np.ndim(bound) for bound in parameters["bounds"]):
-        raise ValueError("bounds must be two numbers, the same for all features, since these come by name.")

@@ -1,1 +1,1 @@
-"""The algorithms: the paper's recursion, its baselines, the proximal filter, refinement, and the driver `run`."""
+"""The interface of an algorithm, the proximal filter, and refinement; the paper's own recursions are in `paper`."""

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from kalprox._arrays import Array
 from kalprox.algorithms.descent import Point, Problem, descend
+from kalprox.base.arrays import Array
 from kalprox.likelihoods import Likelihood
 
 __all__ = ["descend_jointly"]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
 from kalprox.algorithms.local import Local, Triangle, stacked
+from kalprox.base.arrays import Array, namespace
 from kalprox.information import Information
 from kalprox.information.implicit import largest_move
 from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, errors_of, linearize

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from kalprox._arrays import Array
-from kalprox.regularizers import Regularizer, Separable, Zero
+from kalprox.base.arrays import Array
+from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.prox import prox
 from kalprox.solvers.terms import within_bounds
 
@@ -73,7 +73,7 @@ class Triangle(NamedTuple):
         R, z, A = self.R, self.z, g.root(theta.size)
         if A is None:
             p = prox(R, z + R @ theta, g, start=theta).theta - theta
-            pieces = g.pieces() if isinstance(g, Separable) else None
+            pieces = g.pieces()
             return p if pieces is None else within_bounds(theta, p, pieces.low, pieces.high)
         A = np.asarray(A, theta.dtype)  # solving for t, and subtracting theta, would cancel digits of p
         return prox(np.vstack([R, A]), np.concatenate([z, -A @ theta]), Zero()).theta

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace
 from kalprox.algorithms.refine import Refined
+from kalprox.base.arrays import Array, is_traced, namespace
 from kalprox.information.linearized import Expansion, Spread, errors_of, expand, sums_of
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned

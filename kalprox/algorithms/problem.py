@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, masked, namespace, pytree, static
-from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
-from kalprox._control import compiled
+from kalprox.base.arrays import Array, is_traced, masked, namespace, pytree, static
+from kalprox.base.checks import check_finite, check_floating, check_positive, check_same_length
+from kalprox.base.control import compiled
+from kalprox.forgetting import Forgetting
 from kalprox.information.linearized import Expansion
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
@@ -27,12 +28,17 @@ class Problem:
     gamma: Any  # the noise precision; None if the noise variance is learned
     forget: Any  # the factor by which every new row multiplies the weights of earlier rows
     warmup: int = static()  # bytes
-    weights: str = static(default="frequency")  # what the weights of the rows mean
+    weight_kind: str = static(default="frequency")  # what the weights of the rows mean
 
     @property
     def exact(self) -> bool:
         """Whether one pass is exact: a linear model with a quadratic loss."""
         return self.model.linear and self.likelihood.quadratic
+
+    @property
+    def by_time(self) -> bool:
+        """Whether rows are forgotten by time, so that every row needs one."""
+        return isinstance(self.forget, Forgetting) and self.forget.needs_times
 
 
 def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True) -> Array:

@@ -18,15 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, Partial, brief, is_traced, masked, namespace, pytree, static
-from kalprox._checks import check_positive, concrete
-from kalprox._control import full_precision
-from kalprox._text import count
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers, parameter_matters
 from kalprox.algorithms.problem import Problem, check_expansion, checked_rows
 from kalprox.algorithms.refine import Refined
-from kalprox.algorithms.structured_filter import structured_filter
 from kalprox.algorithms.warmup import (
     MAX_CHANGE,
     MAX_LEVERAGE,
@@ -40,23 +35,27 @@ from kalprox.algorithms.warmup import (
     refine_held,
     skew_of,
 )
+from kalprox.base.arrays import Array, Partial, brief, is_traced, masked, namespace, pytree, static
+from kalprox.base.checks import check_positive, concrete
+from kalprox.base.control import full_precision
+from kalprox.base.text import count
 from kalprox.base.tree import leaf
-from kalprox.forgetting import ByTime, Forgetting
+from kalprox.forgetting import Forgetting
 from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, expand, output_variances
-from kalprox.likelihoods import Categorical, Likelihood
+from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.likelihoods.parameters import Learned
 from kalprox.likelihoods.robust import Robust
 from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
-from kalprox.predictive import Predictive, Student
+from kalprox.predictive import Predictive, central_interval
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
-from kalprox.sources.weighting import check_weights, counts_of
+from kalprox.sources.weighting import check_weight_kind, counts_of
 from kalprox.structures import Dense, structure_of
 
 __all__ = [
@@ -112,6 +111,11 @@ class ProximalState:
         return InformationPosterior(found.data, p.regularizer, start=found.mean, **self._about)
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether the rows of a warm-up have not been checked yet, so that they are held and nothing else is known."""
+        return self.held is not None and not np.any(self.data.T)
+
+    @property
     def _about(self) -> dict[str, Any]:
         """What a posterior takes of the state besides the information."""
         about = {"gamma": self.problem.gamma, "prior": self.prior, "likelihood": self.likelihood}
@@ -126,7 +130,7 @@ class ProximalState:
         about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": fit.likelihood}
         posterior = InformationPosterior(fit.information, self.inner, mean=fit.mean, **about)
         assert self.held is not None
-        return skew_of(p.model, posterior, self.held.block(p.forget, p.weights)) if fit.converged else None
+        return skew_of(p.model, posterior, self.held.block(p.forget, p.weight_kind)) if fit.converged else None
 
     @cached_property
     def linearization(self) -> InformationPosterior:
@@ -236,10 +240,7 @@ class ProximalState:
         -------
         low, high : arrays of shape (n,)
         """
-        predicted = self.predict(X, sigma)
-        if isinstance(predicted, Student):
-            return predicted.interval(level)
-        return predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
+        return central_interval(self.predict(X, sigma), level)
 
     def log_evidence(self) -> Array:
         """Return the log evidence log p(y), for linear h and quadratic g; see `kalprox.noise.log_evidence`."""
@@ -272,7 +273,7 @@ class ProximalState:
     def _refined(self) -> Refined:
         """The refinement of the rows held so far."""
         assert self.held is not None
-        p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weights)
+        p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weight_kind)
         return refine_held(p.model, p.likelihood, self.inner, rows, self.held.start, self.prior)
 
 
@@ -284,7 +285,7 @@ def proximal_filter(
     forget: Any = 1.0,
     warmup: int = 256 * 2**20,
     likelihood: Likelihood | None = None,
-    weights: str = "frequency",
+    weight_kind: str = "frequency",
     structure: Any = "dense",
 ) -> Algorithm:
     """The proximal filter, which takes a proximal step on both the loss of a block and g; the default of the library.
@@ -311,7 +312,7 @@ def proximal_filter(
         reached first. With 0 there is no warm-up, and the first block is linearised at mean0.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
-    weights : {"frequency", "precision"}
+    weight_kind : {"frequency", "precision"}
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor. The
         degrees of freedom of precision weights are counted from the number of rows.
     structure : {"dense", "diagonal"} or one of `kalprox.structures`
@@ -358,11 +359,13 @@ def proximal_filter(
         raise ValueError(f"forget must be at most 1, where 1 means no forgetting; got {forget!r}.")
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
-    check_weights(weights)
-    likelihood = likelihood_of(likelihood, weights=weights)
-    problem = Problem(model, likelihood, regularizer, gamma, forget, warmup, weights)
+    check_weight_kind(weight_kind)
+    likelihood = likelihood_of(likelihood, weight_kind=weight_kind)
+    problem = Problem(model, likelihood, regularizer, gamma, forget, warmup, weight_kind)
     structure = structure_of(structure)
     if not isinstance(structure, Dense):
+        from kalprox.large.filter import structured_filter
+
         return structured_filter(problem, structure)
     return Algorithm(
         init=Partial(_init, (problem,)),
@@ -397,11 +400,11 @@ def _step(
     times: Array | None = None,
 ) -> ProximalState:
     block = Block(X, y, checked_rows(X, y, weights))
-    problem.likelihood.check(masked(block.weights, y))  # a warm-up would find it later, among other rows
+    problem.likelihood.check(y, block.weights)  # a warm-up would find it later, among other rows
     state = replace(state, problem=problem)
     if (known := concrete(block.weights)) is not None and not known.any():
         return state  # rows of weight 0 are no rows
-    if isinstance(problem.forget, ByTime):
+    if problem.by_time:
         block = replace(block, times=in_order(times, state.time, np.asarray(block.weights)))
     state = _learned(state, block) if state.held is None else _held(state, block)
     return state if block.times is None else replace(state, time=float(block.times[-1]))
@@ -410,8 +413,8 @@ def _step(
 def later(state: ProximalState, time: float) -> ProximalState:
     """Return what is known at a time after that of the last row: the information of all rows has faded until then."""
     forget, found = state.problem.forget, state.linearization
-    assert isinstance(forget, ByTime) and state.time is not None and isinstance(found.data, Information)
-    left = float(forget.left(time - state.time))
+    assert state.time is not None and isinstance(found.data, Information)
+    left = float(forget.left(state.time, time))
     about: dict[str, Any] = {"held": None, "extrapolating": None, "time": time, "elapsed": left}
     about["learned"] = learned_by(state._refined) if state._refines else state.learned
     about["skew"] = None if state._skew is None else left * state._skew
@@ -421,7 +424,7 @@ def later(state: ProximalState, time: float) -> ProximalState:
 def _learned(state: ProximalState, block: Block) -> ProximalState:
     """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_refined_together`."""
     problem = state.problem
-    counts = counts_of(block.weights, problem.weights)
+    counts = counts_of(block.weights, problem.weight_kind)
     weights, counts, squares, left = faded(block.weights, problem.forget, counts, block.times, state.time)
     before = state.data if left is None else state.data.forget(left)
     state = state if state.skew is None or left is None else replace(state, skew=left * state.skew)
@@ -487,7 +490,7 @@ def take_matched(state: ProximalState, block: Block, matched: Array) -> Proximal
     """
     p, weights = state.problem, block.weights
     assert weights is not None and state.held is None
-    if isinstance(p.likelihood, Categorical):
+    if p.likelihood.interacts:
         at, far = _matched_classes(state, p.likelihood, block, matched)
     else:
         f, variance, targets, curvature = matched.T
@@ -500,7 +503,7 @@ def take_matched(state: ProximalState, block: Block, matched: Array) -> Proximal
 
 
 def _matched_classes(
-    state: ProximalState, likelihood: Categorical, block: Block, matched: Array
+    state: ProximalState, likelihood: Likelihood, block: Block, matched: Array
 ) -> tuple[Expansion, Array]:
     """Return the expansion of rows of several classes that were learned one by one, and which of them extrapolate."""
     b, m = block.y.shape
@@ -574,7 +577,9 @@ def linearised_at_check(state: ProximalState) -> ProximalState:
     held = state.held
     assert held is not None
     state = replace(state, estimate=held.start, held=None, extrapolating=None)
-    return replace(state, data=_folded(state, _zero(state), held.block(state.problem.forget, state.problem.weights)))
+    return replace(
+        state, data=_folded(state, _zero(state), held.block(state.problem.forget, state.problem.weight_kind))
+    )
 
 
 def _precision(posterior: InformationPosterior) -> float:
@@ -636,12 +641,15 @@ def _finite_cov(state: ProximalState) -> Array | None:
 def has_moved(state: ProximalState, X: Array, f: Array) -> bool:
     """Whether the outputs f of rows are farther from those at the last check than the expansion of the loss is valid.
 
-    Of classes and counts: the rows before were linearised there.
+    Of classes and counts: the rows before were linearised there, and so were those that extrapolate at the estimate.
     """
     held, model, loss = state.held, state.problem.model, state.problem.likelihood
-    if held is None or not model.linear or loss.quadratic or loss.location or np.array_equal(held.start, held.origin):
+    if not model.linear or loss.quadratic or loss.location:
         return False
-    return bool(np.abs(f - model.linearize_rows(held.start, X)[0]).max() > _FAR)
+    if state.extrapolating is None if held is None else np.array_equal(held.start, held.origin):
+        return False
+    start = state.estimate if held is None else held.start
+    return bool(np.abs(f - model.linearize_rows(start, X)[0]).max() > _FAR)
 
 
 def _if_finite(new: Information, old: Information) -> Information:
@@ -677,7 +685,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
             return replace(state, held=held)
         held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
-    fit, rows = state._refined, held.block(problem.forget, problem.weights)
+    fit, rows = state._refined, held.block(problem.forget, problem.weight_kind)
     found, bent, far = leverages(problem.model, state.linearization, rows)
     leverage = float(found.max())
     state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit), skew=state._skew)

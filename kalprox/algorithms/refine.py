@@ -21,22 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox._arrays import Array, brief
-from kalprox._checks import check_is, check_positive, check_vector
 from kalprox.algorithms.alternation import descend_jointly
 from kalprox.algorithms.descent import Point, Problem, about
-from kalprox.algorithms.matrix_free import MatrixFreeProblem
+from kalprox.base.arrays import Array, brief
+from kalprox.base.checks import check_is, check_positive, check_vector
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
-from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
-from kalprox.sources.weighting import CountedSource, check_weights
+from kalprox.sources.weighting import CountedSource, check_weight_kind
 from kalprox.structures import Dense, Structure, structure_of
 
 if TYPE_CHECKING:
@@ -188,7 +186,7 @@ def refine(
     tol: float = 1e-10,
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
-    weights: str = "frequency",
+    weight_kind: str = "frequency",
     progress: bool = False,
     structure: Structure | str | None = None,
 ) -> Refined:
@@ -223,7 +221,7 @@ def refine(
         The prior enters `mean`, `cov` and `objective`, but not `information`, the residuals or the number of rows.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
-    weights : {"frequency", "precision"}
+    weight_kind : {"frequency", "precision"}
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor.
     progress : bool
         Show the number of passes, in a terminal or a notebook.
@@ -258,25 +256,29 @@ def refine(
     check_positive("tol", tol)
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
-    check_weights(weights)
+    check_weight_kind(weight_kind)
     if prior is not None and not isinstance(prior, Information):
         raise TypeError(f"prior must be a kalprox.Information or None; got {type(prior).__name__}.")
-    likelihood = likelihood_of(likelihood, weights=weights)
+    likelihood = likelihood_of(likelihood, weight_kind=weight_kind)
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
+    kind, read = (Problem, _read) if dense else _of_structure(form)
     rows = as_source(source, keep_sparse=not dense)
     with _passes_shown(progress) as watch:
-        kind = Problem if dense else MatrixFreeProblem
-        problem = kind(model, likelihood, regularizer, CountedSource(rows, weights), prior, watch)
-        point, left, change = _descended(problem, rows, weights, theta, max_passes, tol, exact)
+        problem = kind(model, likelihood, regularizer, CountedSource(rows, weight_kind), prior, watch)
+        point, left, change = _descended(problem, rows, weight_kind, theta, max_passes, tol, exact)
         verdict = _verdict(problem, point, left, change, max_passes, tol)
-        if isinstance(problem, MatrixFreeProblem):
-            result = _read_structured(problem, point, gamma, form, *verdict)
-        else:
-            result = _read(problem, point, gamma, *verdict)
+        result = read(problem, point, gamma, *verdict)
         watch(problem.passes)
     return result
+
+
+def _of_structure(structure: Structure) -> tuple[type[Problem], Callable[..., Refined]]:
+    """Return the problem whose covariance is that of a structure, and what reads its result."""
+    from kalprox.large.refinement import MatrixFreeProblem, read_refined
+
+    return MatrixFreeProblem, partial(read_refined, structure)
 
 
 @contextmanager
@@ -292,7 +294,7 @@ def _passes_shown(progress: bool) -> Iterator[Callable[[int], None]]:
 
 
 def _descended(
-    problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int, tol: float, exact: bool
+    problem: Problem, rows: Source, weight_kind: str, theta: Array, max_passes: int, tol: float, exact: bool
 ) -> tuple[Point, float, float]:
     """Return the last point, and what is left to move, see `descend_jointly`; `exact` says that one pass is enough."""
     if exact:
@@ -302,7 +304,7 @@ def _descended(
     if not np.isfinite(problem.g(theta)):
         g = type(problem.regularizer).__name__
         raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there. Change start, or bounds.")
-    nearer = None if max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
+    nearer = None if max_passes < 2 else _from_sample(problem, rows, weight_kind, theta, max_passes)
     if nearer is not None:
         problem.likelihood = nearer[1]
         found = descend_jointly(problem, nearer[0], max_passes, tol, straight=True)
@@ -321,7 +323,7 @@ _ROUGH = 1e-2  # the tolerance of that minimiser
 
 
 def _from_sample(
-    problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int
+    problem: Problem, rows: Source, weight_kind: str, theta: Array, max_passes: int
 ) -> tuple[Array, Likelihood] | None:
     """Return the minimiser of (1) for a sample of the rows, as a start for all of them, and its likelihood.
 
@@ -333,7 +335,7 @@ def _from_sample(
     part = None if sample is None else sample(size, _LARGE * size)
     if part is None:
         return None
-    counted = CountedSource(part, weights)
+    counted = CountedSource(part, weight_kind)
     about = Problem(problem.model, problem.given, problem.regularizer, counted, problem.before)
     result = descend_jointly(about, theta, max_passes, _ROUGH)
     start = None if result is None else about.at(theta)  # with the parameter found
@@ -366,7 +368,7 @@ def _verdict(
             f"change by {change:.1e} (relative). Increase max_passes, or give the {problem.likelihood.parameter}."
         )
     if _separates(problem, point, left, max_passes):
-        counts = problem.likelihood.support == (0.0, np.inf)
+        counts = problem.likelihood.outcomes == "counts"
         what = "rows whose counts are all zero from the others" if counts else "the classes without an error"
         whose = "tell these rows apart" if counts else "determine the class"
         return False, (
@@ -443,38 +445,6 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
         noise_dof=float(noise.dof),
         likelihood=problem.likelihood,
         sums=point.sums,
-    )
-
-
-def _read_structured(
-    problem: MatrixFreeProblem, point: Point, gamma: float | None, structure: Structure, converged: bool, message: str
-) -> Refined:
-    """Return the result, whose covariance is that of a structure."""
-    likelihood = problem.likelihood
-    edf = problem.edf(point) if likelihood.learns_noise else np.nan  # it takes as long as a few steps
-    if gamma is not None or not likelihood.learns_noise:
-        noise = Noise.known((1.0 if gamma is None else gamma) / likelihood.unit)
-    elif likelihood.majorizes:
-        noise = Noise(likelihood.unit, problem.rows - edf)
-    else:
-        noise = Noise.learned(point.rss, problem.rows, edf)
-    information = problem.structured(point, structure)
-    free = np.asarray(problem.regularizer.free(point.theta))
-    return Refined(
-        mean=point.theta,
-        cov=None,
-        var=np.where(free, np.asarray(information.variances()) * float(noise.variance), 0.0),
-        passes=problem.passes,
-        converged=converged,
-        objective=point.objective,
-        message=f"{message} {noise.reason}".strip(),
-        noise_var=float(noise.variance),
-        dof=problem.rows - edf,
-        information=information,
-        noise_dof=float(noise.dof),
-        likelihood=likelihood,
-        sums=point.sums,
-        products=problem.products,
     )
 
 

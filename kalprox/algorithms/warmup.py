@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, pytree
 from kalprox.algorithms.refine import Refined, refine
+from kalprox.base.arrays import Array, pytree
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information import Information
 from kalprox.information.linearized import curved_variance, expand, output_leverage, skewness
 from kalprox.likelihoods import Likelihood
-from kalprox.models import GLM, Model
+from kalprox.models import Model, Predictor
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import ArraySource, Block, Source
@@ -239,7 +239,7 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
         return np.full(len(rows), np.inf), np.ones(len(rows), bool), np.ones(len(rows), bool)
     at = expand(model, posterior.likelihood, posterior.mean, rows)
     bent = np.zeros(at.f.shape, bool)
-    if isinstance(model, GLM):
+    if isinstance(model, Predictor) and not model.linear:
         found, share = output_leverage(model, posterior.mean, rows.X, metric.leverage(rows.X), noise_var)
         bent = share > _MAX_BEND
     else:

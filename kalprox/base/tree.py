@@ -85,7 +85,7 @@ def leaf(
     static: bool = False,
     **role: Any,
 ) -> Any:
-    """Return a field of a state with a role; see `Role`. For `static` see `kalprox._arrays.static`."""
+    """Return a field of a state with a role; see `Role`. For `static` see `kalprox.base.arrays.static`."""
     about: dict[str, Any] = {"metadata": {"role": Role(shape, **role), "static": static}, "kw_only": kw_only}
     if factory is not MISSING:
         return field(default_factory=factory, **about)

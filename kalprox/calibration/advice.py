@@ -10,7 +10,8 @@ _FOLLOW = (
     'let the model follow them, with forget="auto"; where it does already, give what changes along the stream as a '
     "column, such as the season."
 )
-_IN_TIME = {"drifting": f"{_DRIFT} L{_FOLLOW[1:]}"}  # of rows that are known to be in the order of time
+_LAST = "A model that forgets describes the last rows: if they are not in the order of time, let it forget nothing."
+_IN_TIME = {"drifting": f"{_DRIFT} L{_FOLLOW[1:]} {_LAST}"}  # of rows that are said to be in the order of time
 _NUMBERS = {
     "calibrated": "The stated std is reliable.",
     "drifting": f"{_DRIFT} If they are not in the order of time, they are sorted in some way: shuffle them, and let "

@@ -2,37 +2,18 @@
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, certainly, namespace
+from kalprox.base.arrays import Array, certainly, namespace
 from kalprox.calibration.sequence import Sequence, prolonged
 from kalprox.calibration.uniforms import uniforms
 from kalprox.calibration.verdict import BINS, LEVELS
-from kalprox.predictive import Classes, Counts, standard_score
+from kalprox.predictive import FromMoments, is_discrete, normal_scores
 
-__all__ = ["CLASSES", "COUNTS", "NUMBERS", "Family", "Given", "Judged", "block_sums"]
-
-
-class Family(NamedTuple):
-    """A family of predictive distributions, of which each row has one.
-
-    Attributes
-    ----------
-    scores : callable
-        (mean, std, y, dof, numbers) -> the normal scores, the log densities or log probabilities, and the log of the
-        std if that is still to be subtracted from the log densities. `numbers` returns those of the rows in the stream.
-    possible : callable or None
-        y -> whether it is one of the observations that the family is about; None if every number is.
-    harmless : tuple of float
-        The y, mean and std put in place of those of rows that are not judged.
-    """
-
-    scores: Callable[..., tuple[Array, Array, Array | None]]
-    possible: Callable[[Array], Array] | None
-    harmless: tuple[float, float, float]
+__all__ = ["Given", "Judged", "block_sums"]
 
 
 class Given(NamedTuple):
@@ -59,7 +40,7 @@ class Judged(NamedTuple):
 
 def block_sums(
     xp: ModuleType,
-    family: Family,
+    predictive: Any,
     before: Sequence,
     mean: Array,
     std: Array,
@@ -69,16 +50,18 @@ def block_sums(
     together: Array | None,
     given: Given | None = None,
 ) -> tuple[dict[str, Array], Sequence, Judged]:
-    """Return a block's contribution to each sum of `Calibration`, the sequence continued by the block, and its rows."""
+    """Return a block's contribution to each sum of `Calibration`, the sequence continued by the block, and its rows.
+
+    `predictive` is the kind of distribution that the means, the scales and the degrees of freedom are those of.
+    """
     judged = xp.isfinite(mean) & xp.isfinite(std) & xp.isfinite(y) & (dof > 0)
     judged = judged if weights is None else judged & (weights > 0)
-    judged = judged if family.possible is None else judged & family.possible(y)
+    judged = judged & predictive.possible(y) if hasattr(predictive, "possible") else judged
     complete = certainly(judged)
     undetermined, w = xp.zeros((), y.dtype), xp.ones_like(y) if weights is None else xp.broadcast_to(weights, y.shape)
     if not complete:  # rows that are not judged may hold anything: they are replaced by harmless numbers with weight 0
         undetermined = xp.where(judged, 0, w).sum()
-        replaced = zip((w, y, mean, std), (0, *family.harmless), strict=True)
-        w, y, mean, std = (xp.where(judged, a, b) for a, b in replaced)
+        w, y, mean, std = (xp.where(judged, a, b) for a, b in ((w, 0), (y, 1), (mean, 1), (std, 1)))
         dof = xp.where(dof > 0, dof, xp.inf)
         weights = w
         given = None if given is None else Given(*(None if a is None else xp.where(judged, a, 0) for a in given))
@@ -89,9 +72,10 @@ def block_sums(
         return seen + (xp.arange(len(y)) if complete else xp.cumsum(judged) - 1).astype(y.dtype)
 
     if given is None or given.scores is None:
-        u, log_density, log_std = family.scores(mean, std, y, dof, numbers)
+        u, log_density = _scores(predictive.of_moments(mean, std, dof), mean, y, numbers)
+        u, log_density = (a if complete else xp.where(judged, a, 0) for a in (u, log_density))
     else:
-        u, log_density, log_std = given.scores, given.log_prob, None
+        u, log_density = given.scores, given.log_prob
     h = xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)
     rows = w.sum()
     pairs = xp.maximum((rows if together is None else together) - 1, 0) / dof
@@ -105,16 +89,13 @@ def block_sums(
 
     below = _weight_below(xp, u, weights, rows)
     h2, vector = h * h, np.array if xp is np else xp.stack
-    log_score = total(log_density if given is None else given.log_prob)
-    if log_std is not None and given is None:
-        log_score = log_score - (total(log_std) if log_std.ndim else rows * log_std)
     sums = {
         "rows": rows,
         "undetermined": undetermined,
         "covered": below[BINS + len(LEVELS) : -1] - below[BINS : BINS + len(LEVELS)],
         "squares": total(u, u),
         "pit": xp.diff(xp.concatenate([below[:BINS], below[-1:]])),
-        "log_score": log_score,
+        "log_score": total(log_density if given is None else given.log_prob),
         "errors": total(e),
         "squared_errors": total(e, e) if given is None else total(given.squared_error),
         "shared": total(pairs),
@@ -139,33 +120,14 @@ def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) 
     return np.concatenate([[0.0], inner, [rows]])
 
 
-def _of_numbers(
-    mean: Array, std: Array, y: Array, dof: Array, numbers: Callable[[], Array]
-) -> tuple[Array, Array, Array]:
-    xp = namespace(mean, std, y, dof)
-    std = xp.maximum(std, xp.finfo(y.dtype).tiny)
-    limit = xp.finfo(y.dtype).max ** 0.25  # z^4 stays finite, so that no row can turn a sum into NaN
-    z = xp.minimum(xp.maximum((y - mean) / std, -limit), limit)
-    return (*standard_score(z, dof), xp.log(std))
+def _scores(predicted: FromMoments, mean: Array, y: Array, numbers: Callable[[], Array]) -> tuple[Array, Array]:
+    """Return the normal scores and the log densities of observations; those of discrete ones are randomised."""
+    if not is_discrete(predicted):
+        return normal_scores(predicted, y)
+    found: Any = predicted
+    scores: tuple[Array, Array] = found.scores(y, uniforms(namespace(mean, y), numbers(), mean + 0 * y))
+    return scores
 
-
-def _of_counts(
-    mean: Array, std: Array, y: Array, dof: Array, numbers: Callable[[], Array]
-) -> tuple[Array, Array, None]:
-    v = uniforms(namespace(mean, y), numbers(), mean if mean.ndim else mean + 0 * y)
-    return (*Counts(mean, std).scores(y, v), None)
-
-
-def _of_classes(
-    mean: Array, std: Array, y: Array, dof: Array, numbers: Callable[[], Array]
-) -> tuple[Array, Array, None]:
-    v = uniforms(namespace(mean, y), numbers(), mean if mean.ndim else mean + 0 * y)
-    return (*Classes(mean).scores(y, v), None)
-
-
-NUMBERS = Family(_of_numbers, None, (0.0, 0.0, 1.0))
-COUNTS = Family(_of_counts, lambda y: (y >= 0) & (y == namespace(y).floor(y)), (0.0, 1.0, 1.0))
-CLASSES = Family(_of_classes, lambda y: (y == 0) | (y == 1), (0.0, 0.5, 0.5))
 
 _LARGEST = 30.0  # the bound of the scores whose powers are summed
 _REACH = special.ndtri((1 + np.array(LEVELS)) / 2)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree
+from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.calibration import curves
 from kalprox.calibration.blocks import Given
 from kalprox.calibration.cells import Cells
@@ -58,7 +58,7 @@ class CategoryCalibration(Probabilities):
         default_factory=lambda: _mapped(lambda a: np.zeros((0, *a.shape)), ClassCalibration())
     )
 
-    predictives: ClassVar[tuple[type, ...]] = (Categories,)
+    predictive: Any = static(default=Categories)
     event: ClassVar[str] = "the most probable class came"
     of_whole_rows: ClassVar[bool] = True
 

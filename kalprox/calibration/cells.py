@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, special_functions
+from kalprox.base.arrays import Array, special_functions
 from kalprox.calibration.checks import Check
 
 __all__ = ["CELLS", "PROBABILITY_ALARMS", "Cells", "cell_of"]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kalprox._text import count
+from kalprox.base.text import count
 
 __all__ = ["ChangePoint", "Changes"]
 

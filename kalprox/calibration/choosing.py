@@ -26,7 +26,8 @@ def calibration_for(likelihood: Likelihood) -> Calibration:
     Returns
     -------
     Calibration
-        That of its `outcomes`. The one of numbers judges their mean and std as those of a normal distribution.
+        That of its `outcomes`, by its `predictive` distribution. Without one nothing can be judged, and the verdict
+        says so.
 
     Examples
     --------
@@ -34,4 +35,6 @@ def calibration_for(likelihood: Likelihood) -> Calibration:
     >>> type(calibration_for(Poisson())).__name__
     'CountCalibration'
     """
-    return _KINDS[likelihood.outcomes]()
+    if likelihood.predictive is None:
+        return Calibration(not_judged=f"{likelihood!r} does not say its `predictive` distribution")
+    return _KINDS[likelihood.outcomes](predictive=likelihood.predictive)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, pytree, static
-from kalprox._checks import concrete
+from kalprox.base.arrays import Array, pytree, static
+from kalprox.base.checks import concrete
 from kalprox.calibration import curves
 from kalprox.calibration.advice import FEWEST_EVENTS
-from kalprox.calibration.blocks import CLASSES, Family, Judged
+from kalprox.calibration.blocks import Judged
 from kalprox.calibration.cells import CELLS, Cells, cell_of
 from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting, drifting_slope
 from kalprox.calibration.curvature import zeros
@@ -32,9 +32,12 @@ class Probabilities(ShownClasses, Calibration):
     right: Any = zeros()
     pull: float | None = static(default=None)
 
-    family: ClassVar[Family] = CLASSES
     has_intervals: ClassVar[bool] = False
     event: ClassVar[str]
+
+    @property
+    def _scored(self) -> Any:
+        return Classes  # whether the event comes is one of two classes
 
     def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
         p, w = rows.mean if rows.mean.ndim else rows.mean + 0 * rows.y, rows.weights
@@ -221,7 +224,7 @@ class ClassCalibration(Probabilities):
 much as stated')
     """
 
-    predictives: ClassVar[tuple[type, ...]] = (Classes,)
+    predictive: Any = static(default=Classes)
     event: ClassVar[str] = "the event came"
 
     def update(

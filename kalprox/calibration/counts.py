@@ -2,12 +2,12 @@
 
 import math
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from scipy import special
 
-from kalprox._arrays import Array, pytree
-from kalprox.calibration.blocks import COUNTS, Family, Judged
+from kalprox.base.arrays import Array, pytree, static
+from kalprox.calibration.blocks import Judged
 from kalprox.calibration.checks import CHECK_ALARMS, Check, Dependence, two_sided
 from kalprox.calibration.curvature import zeros
 from kalprox.calibration.sums import Calibration
@@ -58,14 +58,13 @@ class CountCalibration(Calibration):
     variance: Any = zeros()
     squared_variance: Any = zeros()
 
-    family: ClassVar[Family] = COUNTS
-    predictives: ClassVar[tuple[type, ...]] = (Counts,)
+    predictive: Any = static(default=Counts)
 
     def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
         mean, w = rows.mean, rows.weights
-        V = xp.maximum(rows.std**2, mean)
+        V = self.predictive.of_moments(mean, rows.std, math.inf).std ** 2
         dispersion = (V - mean) / xp.maximum(mean, xp.finfo(V.dtype).tiny) ** 2
-        squared = V**2 * (2 + 6 * dispersion) + V  # of the negative binomial distribution
+        squared = V**2 * (2 + 6 * dispersion) + V  # of the negative binomial and the binomial distribution
         parts = {"expected": mean, "variance": V, "squared_variance": squared}
         return {name: (xp.where(w > 0, part, 0) * w).sum() for name, part in parts.items()}
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox.base.arrays import Array, namespace
 from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Dependence, two_sided
 from kalprox.calibration.sequence import BOUND
 

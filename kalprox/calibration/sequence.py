@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 
 __all__ = ["BOUND", "FIRST_LENGTH", "LAGS", "SEGMENTS", "USUAL_SIZE", "VALUES", "Sequence", "joined", "prolonged"]
 

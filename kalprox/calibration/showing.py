@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, fields_repr, is_number
+from kalprox.base.arrays import Array, fields_repr, is_number
 from kalprox.calibration.sequence import USUAL_SIZE
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict
 

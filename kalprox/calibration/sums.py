@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import check_finite, check_is, check_positive, concrete
-from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.checks import check_finite, check_is, check_positive, concrete
+from kalprox.calibration.blocks import Given, Judged, block_sums
 from kalprox.calibration.changes import Changes
 from kalprox.calibration.checks import Check, Dependence, Shape
 from kalprox.calibration.curvature import Curvature, zeros
@@ -67,6 +67,9 @@ class Calibration(Shown):
         The change points of the stream, if an estimator was told to look for them.
     targets : tuple of Calibration
         Of several targets: the calibration of each of them, by which `verdict` judges; else empty.
+    predictive : type
+        The kind of predictive distribution that is judged, that of a likelihood: see
+        `kalprox.predictive.FromMoments`.
     missingness : Check or None
         Whether features are missing independently of the target, if an estimator has learned enough rows with gaps.
 
@@ -108,9 +111,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     changes: Changes | None = static(default=None)
     targets: "tuple[Calibration, ...]" = static(default=())
     missingness: Check | None = static(default=None)
+    predictive: Any = static(default=Student)
 
-    family: ClassVar[Family] = NUMBERS
-    predictives: ClassVar[tuple[type, ...]] = (Student,)
     has_intervals: ClassVar[bool] = True  # whether errors in units of the std, and intervals, mean something
     of_whole_rows: ClassVar[bool] = False  # whether it judges all columns of y together
 
@@ -137,12 +139,11 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         >>> Calibration().add(Student(np.zeros(1000), np.ones(1000), np.inf), y).verdict().word
         'calibrated'
         """
-        if not isinstance(predicted, self.predictives):
-            kinds = " or ".join(kind.__name__ for kind in self.predictives)
+        judged = getattr(self.predictive, "kind", self.predictive)
+        if not isinstance(predicted, judged):
             raise TypeError(
-                f"{type(self).__name__} judges predictions of the type {kinds}; got {type(predicted).__name__}. Use "
-                "kalprox.calibration.ClassCalibration for Classes, CategoryCalibration for Categories, "
-                "CountCalibration for Counts, and Calibration for Student."
+                f"This {type(self).__name__} judges predictions of the type {judged.__name__}; got "
+                f"{type(predicted).__name__}. Use kalprox.calibration.calibration_for(likelihood) of the likelihood."
             )
         dof = getattr(predicted, "dof", math.inf)
         with np.errstate(invalid="ignore"):  # of probabilities that are none, which are refused
@@ -224,6 +225,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         >>> float(one.mean_log_score), float(one.nis.round(2))
         (-1.0, 0.36)
         """
+        check_is("given", given, Given, "a Given of log densities, squared errors and normal scores")
         return self._updated(mean, std, y, math.inf, weights, np.ones(()), given, X)
 
     def _updated(
@@ -256,14 +258,19 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             raise ValueError(f"std must be >= 0; got a negative one in {negative.sum()} row(s). Infinity says unknown.")
         with np.errstate(all="ignore"):  # overflow is handled by value, below
             rows = mean, std, y, dof, weights, together
-            sums, sequence, judged = block_sums(xp, self.family, self._sequence, *rows, given)
+            sums, sequence, judged = block_sums(xp, self._scored, self._sequence, *rows, given)
             sums |= self._more(xp, judged)
         totals = {name: _add(getattr(self, name), value) for name, value in sums.items()}
         order = {name: _cast(value, getattr(self, name)) for name, value in sequence._asdict().items()}
         curvature = self.curvature
         if X is not None:
             curvature = curvature.after(X, judged.mean, judged.scores, judged.weights)
-        return type(self)(**totals, **order, **curvature._asdict())
+        return type(self)(**totals, **order, **curvature._asdict(), predictive=self.predictive)
+
+    @property
+    def _scored(self) -> Any:
+        """The kind of distribution that the scores are those of."""
+        return self.predictive
 
     def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
         """Return the contribution of a block to the sums that only a subclass has."""
@@ -297,7 +304,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         totals: dict[str, Any] = {
             name: a.merge(b) if isinstance(a, Calibration) else a + b for name, (a, b) in both.items()
         }
-        return type(self)(**totals, **order, not_judged=self.not_judged or other.not_judged)
+        reason = self.not_judged or other.not_judged
+        return type(self)(**totals, **order, not_judged=reason, predictive=self.predictive)
 
     @property
     def _sequence(self) -> Sequence:
@@ -419,20 +427,24 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         -------
         Verdict
         """
-        return judge(
-            float(self.rows),
-            float(self.shared),
-            float(self.undetermined),
-            float(self.nis),
-            tuple(float(share) for share in self.coverage),
-            self.uniformity[0],
-            Shape.of(np.asarray(self.powers, float)),
-            self._sequence,
-            self.curvature.check(self.dependence, several),
-            certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
-            several=several,
-            **self._judge_options(several),
-        ).with_check(self.missingness)
+        return (
+            judge(
+                float(self.rows),
+                float(self.shared),
+                float(self.undetermined),
+                float(self.nis),
+                tuple(float(share) for share in self.coverage),
+                self.uniformity[0],
+                Shape.of(np.asarray(self.powers, float)),
+                self._sequence,
+                self.curvature.check(self.dependence, several),
+                certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
+                several=several,
+                **self._judge_options(several),
+            )
+            ._replace(predictive=self.predictive)
+            .with_check(self.missingness)
+        )
 
     def _judge_options(self, several: int) -> dict[str, Any]:
         """Return what the verdict on a subclass needs besides; see `judge`."""

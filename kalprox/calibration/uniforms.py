@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 
 __all__ = ["uniforms"]
 

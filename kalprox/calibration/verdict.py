@@ -1,8 +1,8 @@
 """The verdict on a stream of predictions: calibrated, or what is wrong, and the one thing to change."""
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from scipy import special
 
@@ -87,6 +87,8 @@ class Verdict(NamedTuple):
         Whether the rows are known to be in the order of time. If not, the advice asks for it.
     whose : str
         Which of several targets or classes it is about, in words; empty if there is one, or if it is about all.
+    predictive : type or None
+        The kind of predictive distribution, whose own `advice` comes before that of the kind of observations.
     """
 
     word: str
@@ -107,6 +109,7 @@ class Verdict(NamedTuple):
     measured: str = ""
     in_time: bool = False
     whose: str = ""
+    predictive: Any = None
 
     @classmethod
     def not_judged(cls, reason: str) -> "Verdict":
@@ -151,7 +154,8 @@ class Verdict(NamedTuple):
     @property
     def advice(self) -> str:
         """What the word means, and what to change; empty if nothing was judged."""
-        return advice(self.kind, self.word, in_time=self.in_time)
+        own: Mapping[str, str] = getattr(self.predictive, "advice", dict)()
+        return own.get(self.word) or advice(self.kind, self.word, in_time=self.in_time)
 
     @property
     def why_undetermined(self) -> str:

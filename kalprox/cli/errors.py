@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kalprox._text import printable
+from kalprox.base.text import printable
 from kalprox.cli.terminal import echo
 
 __all__ = ["EXIT_CODES", "Commands", "exit_code"]
@@ -87,7 +87,7 @@ class Commands(click.Group):
 
 
 # The options for parameters that have other names, for some values, and for the fields of objects.
-_OPTIONS = {"missing_targets": "--missing-target", "method": "--interval"}
+_OPTIONS = {"method": "--interval"}
 _VALUES: dict[tuple[str, Any], str] = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
 _FIELDS = {
     "factor": "--forget {}",
@@ -181,7 +181,7 @@ class _Given:
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error; see `EXIT_CODES`."""
-    from kalprox._files import FileInUseError
+    from kalprox.base.files import FileInUseError
     from kalprox.engines import EngineFailed
     from kalprox.jobs.checkpoint import CheckpointError
     from kalprox.model_file import ModelFileError

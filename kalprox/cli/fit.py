@@ -1,18 +1,21 @@
 """`kalprox fit` and `kalprox refine`: fit a model to files, from scratch or from its present estimate."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kalprox._files import check_distinct, descriptor
+from kalprox.base.files import check_distinct, descriptor
 from kalprox.cli.forgetting import forgetting_options, forgetting_setting
 from kalprox.cli.likelihood import likelihood_options, likelihood_setting, target_options
 from kalprox.cli.options import (
     BYTES,
     NAMES,
     READING,
+    Kind,
+    KindChoice,
+    KindOption,
     NumberOr,
     RegistryChoice,
     StructureName,
@@ -37,7 +40,6 @@ _NOT_WITH_FORMULA = {
     "no_intercept": "by 0 + that there is no intercept",
     "unseen": "differences from a reference, so that a row with an unknown level is a bad row",
 }
-_GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
 
 
 @click.command()
@@ -97,8 +99,9 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
 )
 @click.option("--weight", help="Column of row weights.")
 @click.option(
-    "--weights",
-    type=RegistryChoice("kalprox.sources.weighting", "WEIGHTS"),
+    "--weight-kind",
+    "weight_kind",
+    type=RegistryChoice("kalprox.sources.weighting", "WEIGHT_KINDS"),
     default="frequency",
     help="Meaning of the weights of --weight: frequency, a row of weight 2 counts as two rows; precision, the weight "
     "is 1 / variance of the noise of the row, up to a common factor, or for classes and counts how much the row counts "
@@ -109,8 +112,8 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     type=RegistryChoice("kalprox.learning.settings", "COEF_COVS"),
     help="What the standard errors of the coefficients assume: model, independent rows with equal noise; robust, noise "
     "whose variance differs from row to row; clustered, rows that depend on each other within the clusters of "
-    "--clusters; auto, clustered with --clusters, robust for classes and counts with --weights precision, else model.  "
-    "[default: auto]",
+    "--clusters; auto, clustered with --clusters, robust for classes and counts with --weight-kind precision, else "
+    "model.  [default: auto]",
 )
 @click.option("--clusters", metavar="COLUMN", help="Column that says which cluster a row belongs to.")
 @click.option(
@@ -161,17 +164,11 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     "--missing",
     type=RegistryChoice("kalprox.learning.settings", "MISSING"),
     default="raise",
-    help="What to do with missing features: raise, the row is bad; impute, the mean of the column as known from the "
-    "rows before; marginalize, their mean given the other features, and the row is learned and predicted with the "
-    "larger variance that follows. Both assume that features are missing independently of the target, given the "
-    "features that are there; the headline says whether the rows contradict it.",
-)
-@click.option(
-    "--missing-target",
-    "missing_targets",
-    type=RegistryChoice("kalprox.learning.settings", "MISSING_TARGETS"),
-    default="raise",
-    help="What to do with a row without a target: raise, the row is bad; skip, it is counted and not learned.",
+    help="What to do with missing values: raise, the row is bad; drop, a row without a target is counted and not "
+    "learned, and one without a feature is bad; impute, as drop, but a missing feature is the mean of its column as "
+    "known from the rows before; marginalize, its mean given the other features, and the row is learned and predicted "
+    "with the larger variance that follows. Both assume that features are missing independently of the target, given "
+    "the features that are there; the headline says whether the rows contradict it.",
 )
 @likelihood_options
 @click.option(
@@ -183,22 +180,23 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
 )
 @click.option(
     "--targets",
-    type=RegistryChoice("kalprox.learning.settings", "TARGETS"),
+    type=RegistryChoice("kalprox.likelihoods.gaussian", "TARGETS"),
     default="range",
     help="Targets to accept: range, those that lie in the range of the link, up to noise; any, all. Others are an "
     "error.",
 )
 @click.option(
     "--penalty",
-    type=RegistryChoice("kalprox.learning.penalties", "PENALTIES", "none"),
-    default="ridge",
-    help="Penalty on the coefficients; group shrinks all levels of a categorical column jointly.",
+    cls=KindOption,
+    type=KindChoice("kalprox.penalties", "PENALTIES", "none"),
+    help="Penalty on the coefficients: ridge by default for classes, counts and amounts, and with --alpha, else none. "
+    "Parameters follow after commas, such as elasticnet,l1_ratio=0.2.",
 )
 @click.option(
     "--alpha",
     type=NumberOr("auto"),
-    default=1.0,
-    help="Weight of the penalty; auto chooses it from the data (identity link; for classes and counts: ridge).",
+    help="Weight of the penalty; auto chooses it from the data (identity link; for classes and counts: ridge).  "
+    "[default: 1]",
 )
 @click.option(
     "--l1-ratio", type=click.FloatRange(0, 1), default=0.5, help="Share of the L1 norm in the elasticnet penalty."
@@ -226,7 +224,8 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     type=NumberOr("auto"),
     help="Look for rows at which the past stops applying, and write them to --events and the report: the expected "
     "number of rows from one to the next, or auto, 1000. If nothing changes, one is reported at most once in 99 times "
-    "as many rows, on average. The files are read in their order.",
+    "as many rows, on average, if errors are independent, symmetric and equally spread, and more often otherwise. The "
+    "files are read in their order.",
 )
 @click.option(
     "--passes",
@@ -490,10 +489,9 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    if given["formula"] is not None and (stated := [name for name in _GAPS if is_given(name)]):
+    if given["formula"] is not None and is_given("missing"):
         raise click.UsageError(
-            f"{_GAPS[stated[0]]} cannot be used with --formula, whose terms need all cells: use --target and "
-            "--features."
+            "--missing cannot be used with --formula, whose terms need all cells: use --target and --features."
         )
     others = [name for name in _NOT_WITH_FORMULA if given["formula"] is not None and is_given(name)]
     if others:
@@ -517,7 +515,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             columns = replace(columns, unseen=given["unseen"])
         if given["time"] is not None and given["time"] != columns.time:
             raise click.UsageError("--time cannot be used with --columns, whose model says it.")
-        if given["half_life"] is None:
+        if given["half_life"] is None and not isinstance(given["forget"], Kind):
             columns = replace(columns, time=None, time_is_date=False)
     elif given["formula"] is not None:
         from kalprox.sources.formula_scan import infer_formula
@@ -568,18 +566,25 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             **options,
         )
     if is_given("missing"):
-        columns = replace(columns, gaps=given["missing"] != "raise")
-    if is_given("missing_targets"):
-        columns = replace(columns, unlabelled=given["missing_targets"] == "skip")
+        from kalprox.learning.gaps import FILLED
+
+        gaps = given["missing"] in FILLED
+        columns = replace(columns, gaps=gaps, unlabelled=given["missing"] != "raise")
     return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
 
 
 def _contrast(given: dict[str, Any]) -> str:
     """How levels are encoded."""
-    contrast = given["contrast"] or ("full" if given["penalty"] == "box" and not given["drop_first"] else "reference")
+    from kalprox.likelihoods.names import LIKELIHOODS
+    from kalprox.penalties import PENALTIES
+
+    penalty = given["penalty"] and given["penalty"].name
+    bounded = penalty in PENALTIES and PENALTIES[penalty].scale_free
+    contrast = given["contrast"] or ("full" if bounded and not given["drop_first"] else "reference")
     if contrast == "full" and given["drop_first"]:
         raise click.UsageError("--drop-first chooses a reference level, which --contrast full does not have.")
-    if contrast == "full" and given["penalty"] == "none" and not given["no_intercept"]:
+    plain = penalty is None and LIKELIHOODS[given["likelihood"].name].location and not is_given("alpha")
+    if contrast == "full" and (plain or penalty == "none") and not given["no_intercept"]:
         raise click.UsageError(
             "--contrast full needs a penalty: the columns of all levels add up to the intercept. Use --contrast "
             "reference, or --no-intercept."
@@ -608,22 +613,36 @@ def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:
     return found
 
 
+def _penalty(columns: Any, given: dict[str, Any]) -> Any:
+    """The penalty, with the parameters that options give."""
+    from kalprox.penalties import PENALTIES
+
+    kind, options = given["penalty"], {name: given[name] for name in ("l1_ratio", "delta") if is_given(name)}
+    if is_given("bounds"):
+        options["low"], options["high"] = given["bounds"]
+    if kind is None or kind.name == "none":
+        return "default" if kind is None else None
+    parameters = options | kind.parameters
+    penalty = kind._replace(parameters=parameters).made(PENALTIES, "--penalty").for_terms(columns.groups)
+    return penalty if fields(penalty) else kind.name
+
+
 def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
-    from kalprox.learning.penalties import PENALTIES
+    from kalprox.likelihoods import Gaussian
+    from kalprox.penalties import penalty_of
     from kalprox.sources.formula import FormulaColumns
 
-    penalty = None if given["penalty"] == "none" else given["penalty"]
-    settings = {name: given[name] for name in ("link", "alpha", "standardize", "weights")}
+    settings = {name: given[name] for name in ("link", "alpha", "standardize", "weight_kind")}
     intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
+    penalty = _penalty(columns, given)
     settings |= {"penalty": penalty, "fit_intercept": intercept} | likelihood_setting(columns, given)
-    if penalty is None or not PENALTIES[penalty].has_weight:
+    if penalty != "default" and not penalty_of(penalty).has_weight:
         settings["alpha"] = 1.0
-    settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets", *_GAPS) if is_given(name)}
-    if is_given("bounds"):
-        settings["bounds"] = list(given["bounds"])
-    if penalty == "group":
-        settings["groups"] = columns.groups
+    if is_given("targets") and "likelihood" not in settings:
+        settings["likelihood"] = Gaussian(given["targets"])
+    if is_given("missing"):
+        settings["missing"] = given["missing"]
     if given["change_points"] is not None:
         settings["change_points"] = True if given["change_points"] == "auto" else given["change_points"]
     if given["structure"] is not None:

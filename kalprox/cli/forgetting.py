@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kalprox.cli.options import HalfLife, NumberOr, is_given, with_options
+from kalprox.cli.options import HalfLife, Kind, NumberOrKind, is_given, with_options
 
 __all__ = ["forgetting_options", "forgetting_setting"]
 
@@ -19,10 +19,11 @@ def forgetting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         click.option(
             "--forget",
-            type=NumberOr("auto", click.FloatRange(0, 1, min_open=True)),
+            type=NumberOrKind("kalprox.forgetting", "FORGETTINGS", "auto"),
             default=1.0,
             help="Forgetting factor: every row multiplies the weights of the rows before it by this number. auto mixes "
-            "several ways to forget by how well each predicts.",
+            "several ways to forget by how well each predicts. A kind of forgetting has parameters, such as "
+            "window,rows=1000.",
         ),
         click.option(
             "--time",
@@ -62,6 +63,11 @@ def forgetting_setting(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     kinds += ["--walk-intercept"] if given["walk_intercept"] is not None and given["walk"] is None else []
     if len(kinds) > 1:
         raise click.UsageError(f"{' and '.join(kinds)} are different kinds of forgetting: choose one of them.")
+    if isinstance(given["forget"], Kind):
+        kind = given["forget"].made(forgetting.FORGETTINGS, "--forget")
+        if kind.needs_times and columns.time is None:
+            raise click.UsageError(f"--forget {given['forget'].name} requires --time, the column of their times.")
+        return {"forget": kind}
     if given["half_life"] is None and columns.time is not None:
         raise click.UsageError("--time requires --half-life, the time after which the weight of a row is halved.")
     if given["half_life"] is not None:

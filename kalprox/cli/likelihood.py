@@ -1,45 +1,17 @@
 """Options of `kalprox fit` about the distribution of the target: likelihood, classes, offset and exposure."""
 
+import math
 from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kalprox.cli.options import NAMES, RegistryChoice
+from kalprox.cli.options import NAMES, KindChoice, KindOption
 
 if TYPE_CHECKING:
-    from kalprox.sources.classes import TargetClasses
     from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["Distribution", "likelihood_options", "likelihood_setting", "target_options"]
-
-
-class Distribution(NamedTuple):
-    """The name of a likelihood, and the parameters that were given."""
-
-    name: str
-    parameters: dict[str, float]
-
-
-class LikelihoodChoice(RegistryChoice):
-    """The name of a likelihood, followed by parameters, such as huber,threshold=2."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, Distribution):
-            return value
-        name, *pairs = value.split(",")
-        name = super().convert(name, param, ctx)
-        parameters: dict[str, float] = {}
-        for pair in pairs:
-            key, given, number = pair.partition("=")
-            try:
-                parameters[key.strip()] = float(number) if given else float("nan")
-            except ValueError:
-                given = ""
-            if not given:
-                self.fail(f"expected a parameter such as scale=2 after {name!r}; got {pair!r}.", param, ctx)
-        return Distribution(name, parameters)
+__all__ = ["likelihood_options", "likelihood_setting", "most_classes", "target_options"]
 
 
 def likelihood_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,12 +38,10 @@ def likelihood_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--likelihood",
-            type=LikelihoodChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
+            type=KindChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
             default="gaussian",
-            help="Distribution of the target: gaussian for numbers, and huber, student and contaminated, which bound "
-            "the influence of outliers; poisson, quasi-poisson and negative-binomial for counts; bernoulli for two "
-            "classes, categorical for several, which may be text. Parameters follow after commas, such as "
-            "huber,threshold=2.",
+            cls=KindOption,
+            help="Distribution of the target. Parameters follow after commas, such as huber,threshold=2.",
         ),
     ):
         command = option(command)
@@ -81,12 +51,18 @@ def likelihood_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def target_options(given: dict[str, Any]) -> dict[str, Any]:
     """What `Columns.infer` is told about the target, from the options."""
     from kalprox.likelihoods.names import LIKELIHOODS
+    from kalprox.sources.classes import TargetClasses
 
-    name = given["likelihood"].name
-    _check_classes(name, given)
+    name, most = given["likelihood"].name, most_classes()
+    for option in ("classes", "positive"):
+        if given[option] and name not in most:
+            raise click.UsageError(f"--{option} is about classes: use --likelihood {' or '.join(most)}; got {name}.")
+    classes = TargetClasses(given["classes"], given["positive"], most[name]) if name in most else None
+    low, high = given["likelihood"].made(LIKELIHOODS, "--likelihood").support
     return {
-        "classes": _classes(name, given),
-        "counts": LIKELIHOODS[name].support[0] == 0 and name not in _class_likelihoods(),
+        "classes": classes,
+        "low": low if classes is None and math.isfinite(low) else None,
+        "high": high if classes is None and math.isfinite(high) else None,
         "offset": given["offset"],
         "exposure": given["exposure"],
     }
@@ -97,44 +73,24 @@ def likelihood_setting(columns: "TableColumns", given: dict[str, Any]) -> dict[s
     from kalprox.likelihoods.names import LIKELIHOODS
 
     name, parameters = given["likelihood"]
-    if bool(columns.classes) is not (name in _class_likelihoods()):
-        holds = f"classes, for --likelihood {' or '.join(_class_likelihoods())}" if columns.classes else "numbers"
+    most, m = most_classes(), len(columns.classes)
+    if bool(m) is not (name in most):
+        holds = f"classes, for --likelihood {' or '.join(most)}" if m else "numbers"
         raise click.UsageError(f"The target of the model of --columns holds {holds}; got --likelihood {name}.")
-    if len(columns.classes) == 2:
-        name = "bernoulli"  # which is what a categorical likelihood of two classes is
-    elif name == "bernoulli":
-        raise click.UsageError(
-            f"The target of the model of --columns has {len(columns.classes)} classes: use --likelihood categorical."
-        )
+    if m and m > most[name]:
+        other = next(other for other in most if most[other] >= m)
+        raise click.UsageError(f"The target of the model of --columns has {m} classes: use --likelihood {other}.")
+    if m == 2 < most[name]:
+        name = next(other for other in most if most[other] == 2)  # which is what one of several classes then is
     if not parameters:
-        return {} if name == "gaussian" else {"likelihood": name}
-    kind = LIKELIHOODS[name]
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for key in parameters:
-        if key not in known:
-            has = f"has the parameters {', '.join(known)}" if known else "has no parameters"
-            raise click.BadParameter(f"{name} {has}; got {key!r}.", param_hint="'--likelihood'")
-    return {"likelihood": kind(**parameters)}
+        return {} if LIKELIHOODS[name]().quadratic else {"likelihood": name}
+    return {"likelihood": given["likelihood"]._replace(name=name).made(LIKELIHOODS, "--likelihood")}
 
 
-def _class_likelihoods() -> dict[str, int]:
+def most_classes() -> dict[str, int]:
     """The likelihoods of classes, and the largest number of classes of each."""
+    from kalprox.likelihoods.names import LIKELIHOODS
     from kalprox.sources.classes import MOST_CLASSES
 
-    return {"bernoulli": 2, "categorical": MOST_CLASSES}
-
-
-def _classes(name: str, given: dict[str, Any]) -> "TargetClasses | None":
-    from kalprox.sources.classes import TargetClasses
-
-    most = _class_likelihoods().get(name)
-    return None if most is None else TargetClasses(given["classes"], given["positive"], most)
-
-
-def _check_classes(name: str, given: dict[str, Any]) -> None:
-    """Raise UsageError for options about classes where there are none."""
-    for option in ("classes", "positive"):
-        if given[option] and name not in _class_likelihoods():
-            raise click.UsageError(
-                f"--{option} is about classes: use --likelihood {' or '.join(_class_likelihoods())}; got {name}."
-            )
+    most = {"two classes": 2, "several classes": MOST_CLASSES}
+    return {name: most[kind.outcomes] for name, kind in LIKELIHOODS.items() if kind.outcomes in most}

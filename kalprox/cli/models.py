@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kalprox._files import check_distinct, descriptor
+from kalprox.base.files import check_distinct, descriptor
 from kalprox.cli.options import LEVEL, strict_option
 from kalprox.cli.terminal import echo, end_strictly
 

@@ -1,7 +1,8 @@
 """Types of option values, and options that several commands share."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,12 @@ __all__ = [
     "PACE",
     "READING",
     "HalfLife",
+    "Kind",
+    "KindChoice",
+    "KindOption",
     "MaxBad",
     "NumberOr",
+    "NumberOrKind",
     "Pace",
     "RegistryChoice",
     "StructureName",
@@ -52,6 +57,74 @@ class RegistryChoice(click.Choice):
         if param is not None and value == param.default:
             return value  # so that completing another option does not import the registry
         return super().convert(value, param, ctx)
+
+
+class Kind(NamedTuple):
+    """The name of an entry of a registry, and the parameters that were given."""
+
+    name: str
+    parameters: dict[str, Any]
+
+    def made(self, registry: Mapping[str, Callable[..., Any]], option: str) -> Any:
+        """Return the object; raise a click.BadParameter if it has no such parameter, or refuses its value."""
+        kind: Any = registry[self.name]
+        whole = [field.name for field in fields(kind) if field.type is int]
+        known = [field.name for field in fields(kind)]
+        for key in self.parameters:
+            if key not in known:
+                has = f"has the parameters {', '.join(known)}" if known else "has no parameters"
+                raise click.BadParameter(f"{self.name} {has}; got {key!r}.", param_hint=f"'{option}'")
+        given = {key: int(x) if key in whole and x == int(x) else x for key, x in self.parameters.items()}
+        return kind(**given)
+
+
+class KindChoice(RegistryChoice):
+    """The name of an entry of a registry, followed by parameters that are numbers, such as huber,threshold=2."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Kind):
+            return value
+        name, *pairs = value.split(",")
+        name = super().convert(name, param, ctx)
+        parameters: dict[str, Any] = {}
+        for pair in pairs:
+            key, given, number = pair.partition("=")
+            try:
+                parameters[key.strip()] = float(number) if given else float("nan")
+            except ValueError:
+                given = ""
+            if not given:
+                self.fail(f"expected a parameter such as scale=2 after {name!r}; got {pair!r}.", param, ctx)
+        return Kind(name, parameters)
+
+
+class NumberOrKind(KindChoice):
+    """A number in (0, 1], or one word, or the name of an entry of a registry with parameters."""
+
+    name = "number|kind"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "NUMBER|KIND,PARAMETER=NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return click.FloatRange(0, 1, min_open=True).convert(float(value), param, ctx)
+        except (TypeError, ValueError):
+            return value if value in self.others else super().convert(value, param, ctx)
+
+
+class KindOption(click.Option):
+    """An option whose values are the entries of a registry: its help says what each of them is."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        kinds: Any = self.type
+        entries = getattr(import_module(kinds.module), kinds.registry)
+        told = "; ".join(f"{name}, {kind.help.rstrip('.')}" for name, kind in entries.items())
+        whole, self.help = self.help, f"{self.help} {told[0].upper()}{told[1:]}."
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.help = whole
 
 
 class Names(click.ParamType):

@@ -74,7 +74,7 @@ def reproduce(
     Example:
       kalprox reproduce all --quick --out paper
     """
-    from kalprox._extras import require
+    from kalprox.base.extras import require
     from kalprox.pages import require_report_packages
 
     require("jax", "Reproducing the paper needs")  # forty step sizes at once, and programs whose cost is counted

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kalprox._files import check_distinct, descriptor
+from kalprox.base.files import check_distinct, descriptor
 from kalprox.cli.options import LEVEL, NAMES, is_given, output_options, reading_options, strict_option
 
 __all__ = ["predict"]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kalprox._files import check_distinct
+from kalprox.base.files import check_distinct
 from kalprox.cli import fit as fitting
 from kalprox.cli.forgetting import forgetting_setting
+from kalprox.cli.likelihood import most_classes
 from kalprox.cli.options import BYTES, LEVEL, NAMES, PACE, MaxBad, Pace, is_given
 
 if TYPE_CHECKING:
@@ -66,9 +67,6 @@ _MAY_CHANGE = (
     "wait",
     "infer_rows",
 )
-
-
-_CLASSES = ("bernoulli", "categorical")
 
 
 @click.command()
@@ -366,7 +364,7 @@ def _with_target(head: bytes, style: "Style", given: dict[str, Any]) -> bytes:
     """The first rows, with a target in one more of them if all targets of numbers are still to come."""
     target = given["target"]
     lines = head.splitlines()
-    if style.header is not None or target is None or not lines or given["likelihood"].name in _CLASSES:
+    if style.header is not None or target is None or not lines or given["likelihood"].name in most_classes():
         return head
     try:
         rows = [json.loads(line) for line in lines if line.strip()]

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kalprox import model_file
-from kalprox._text import count, plain_number
+from kalprox.base.text import count, plain_number
 from kalprox.cli.terminal import echo
 from kalprox.jobs.stream_job import StreamEnd
 from kalprox.model_file import ModelFileError

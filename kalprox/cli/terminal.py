@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from kalprox._files import open_locked
-from kalprox._text import plain_number, printable
+from kalprox.base.files import open_locked
+from kalprox.base.text import plain_number, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

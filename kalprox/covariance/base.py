@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._checks import check_finite
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.checks import check_finite
 
 
 class Covariance(ABC):

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from kalprox._arrays import Array, namespace, pytree
+from kalprox.base.arrays import Array, namespace, pytree
 from kalprox.covariance.base import Covariance
 
 

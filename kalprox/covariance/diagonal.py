@@ -4,8 +4,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree
-from kalprox._checks import check_finite
+from kalprox.base.arrays import Array, namespace, pytree
+from kalprox.base.checks import check_finite
 from kalprox.covariance.base import Covariance, check_shape, check_smallest
 
 

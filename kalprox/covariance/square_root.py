@@ -4,9 +4,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace, pytree
-from kalprox._checks import check_finite
-from kalprox._control import called
+from kalprox.base.arrays import Array, is_traced, namespace, pytree
+from kalprox.base.checks import check_finite
+from kalprox.base.control import called
 from kalprox.covariance.base import Covariance, check_shape, check_smallest
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.decisions.files import BanditFiles
 from kalprox.decisions.settings import BanditSettings, Decision, arm_names, check_probability, numeric
 from kalprox.learning.pending import Key, PendingRow, PendingRows

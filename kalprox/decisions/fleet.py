@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import MODERATE, Saved, expect
 
 __all__ = ["Fleet", "FleetNoise"]
@@ -109,11 +109,11 @@ class Fleet(ABC):
         X : array of shape (n, p)
         y : array of shape (n,)
         ages : array of shape (n,)
-            How long ago the decision of each row was taken.
+            How long ago the decision of each row was taken, in half-lives.
         """
 
     def pass_time(self, elapsed: float) -> None:  # noqa: B027  (nothing fades in a fleet that does not forget by time)
-        """Let all arms fade by this time."""
+        """Let all arms fade by this time, in half-lives."""
 
     @abstractmethod
     def leverages(self, x: Array) -> Array:

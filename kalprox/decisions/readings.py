@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import LARGEST
-from kalprox._text import printable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import LARGEST
+from kalprox.base.text import printable
 from kalprox.decisions.fleet import Fleet, FleetNoise
 from kalprox.decisions.settings import BanditSettings, numeric
 from kalprox.learning.pending import Key, PendingRows
@@ -86,7 +86,7 @@ class BanditReadings:
         clock = self._clock
         if time is None:
             return 0.0 if clock is None else clock + 1
-        if not self._settings.by_time:
+        if not self._settings.forgetting.needs_times:
             raise ValueError(NEEDS_BY_TIME.format(self._settings.forget))
         found = float(time_numbers(time, 1)[0])
         if clock is not None and found < clock:
@@ -96,7 +96,7 @@ class BanditReadings:
     def _advance(self, time: float) -> None:
         """Let the arms fade until this time, if they fade with time."""
         if self._fleet is not None and self._clock is not None:
-            self._fleet.pass_time(time - self._clock)
+            self._fleet.pass_time(self._settings.forgetting.half_lives(self._clock, time))
         self._clock = time
 
     def _rewards(self, rewards: Any, n: int) -> Array:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_usable
 from kalprox.decisions.readings import BanditReadings
 from kalprox.decisions.settings import arm_names, numeric
 from kalprox.learning.pending import Key, as_key
@@ -48,7 +48,7 @@ class BanditRewards(BanditReadings):
         check_usable(held.x[None], y, None)
         self._pending.take(key)
         assert held.time is not None and self._clock is not None
-        age = np.array([self._clock - held.time])
+        age = self._settings.forgetting.half_lives(np.array([held.time]), self._clock)
         k = self._numbers.index(number) if number in self._numbers else None
         self._learn(held.x[None], np.array([-1 if k is None else k]), y, age)
 
@@ -84,7 +84,7 @@ class BanditRewards(BanditReadings):
             raise ValueError(
                 f"contexts, arms and rewards must have the same length; got {len(X)}, {len(chosen)} and {len(y)}."
             )
-        if times is not None and not self._settings.by_time:
+        if times is not None and not self._settings.forgetting.needs_times:
             raise ValueError(NEEDS_BY_TIME.format(self._settings.forget))
         clock = self._clock
         taken = np.full(len(X), clock or 0.0) if times is None else time_numbers(times, len(X))
@@ -94,7 +94,7 @@ class BanditRewards(BanditReadings):
             return
         now = float(taken.max()) if clock is None else max(clock, float(taken.max()))
         self._advance(now)
-        self._learn(rows, chosen, y, now - taken)
+        self._learn(rows, chosen, y, self._settings.forgetting.half_lives(taken, now))
 
     def _learn(self, rows: Array, chosen: Array, y: Array, ages: Array) -> None:
         """Learn checked rows of the arms that were chosen, by their places; -1 stands for an arm that was removed."""

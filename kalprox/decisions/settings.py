@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 from kalprox.decisions.fading import FadingFleet
 from kalprox.decisions.fleet import Fleet
 from kalprox.decisions.still import StillFleet
-from kalprox.forgetting import ByRow, ByTime, Forgetting, forgetting_of
+from kalprox.forgetting import Forgetting, forgetting_of
 from kalprox.learning.pending import Key, as_key
+from kalprox.learning.saving import from_plain_setting, plain_setting
 
 __all__ = ["BanditSettings", "Decision", "arm_names", "check_probability", "from_plain", "numeric"]
 
@@ -83,7 +84,7 @@ class BanditSettings:
             raise ValueError(f"reward_mean={self.reward_mean!r} has no effect without an intercept: leave it out.")
         if not _number("pooling", self.pooling) > 0:
             raise ValueError(f"pooling must be a number > 0, a number of rows; got {self.pooling!r}.")
-        if forgetting_of(self.forget).name not in ("none", "number", "time"):
+        if self.forgetting.name not in ("none", "number", "time"):
             raise ValueError(
                 f"forget must be a number, which fades the rows of an arm with every row, or ByTime(half_life), which "
                 f"fades all arms; got {self.forget!r}."
@@ -102,33 +103,27 @@ class BanditSettings:
         K, p = 1 if self.shared else K, d + self.fit_intercept
         noise = None if isinstance(self.noise, str) else float(self.noise)
         common = K, p, float(self.alpha), noise, float(self.pooling)
-        forgetting = forgetting_of(self.forget)
-        if isinstance(forgetting, ByTime):
-            return FadingFleet(*common, forget=1.0, half_life=forgetting.half_life)
+        forgetting = self.forgetting
         if not forgetting.forgets:
             return StillFleet(*common)
-        return FadingFleet(*common, forget=forgetting.per_row, half_life=math.inf)
+        half_life = 1.0 if forgetting.needs_times else math.inf  # times are told to a fleet in half-lives
+        return FadingFleet(*common, forget=forgetting.per_row, half_life=half_life)
 
     @property
-    def by_time(self) -> bool:
-        """Whether rows fade with time."""
-        return isinstance(self.forget, ByTime)
+    def forgetting(self) -> Forgetting:
+        """How rows are forgotten."""
+        return forgetting_of(self.forget)
 
     def plain(self) -> dict[str, Any]:
         """Return the parameters as JSON represents them; an infinite `pooling` too. `from_plain` returns them."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        found["forget"] = (
-            {"half_life": self.forget.half_life}
-            if isinstance(self.forget, ByTime)
-            else (self.forget.factor if isinstance(self.forget, ByRow) else self.forget)
-        )
+        found["forget"] = plain_setting("forget", self.forget)
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
 
 
 def from_plain(found: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of a `Bandit` that `BanditSettings.plain` was called for."""
-    forget = found["forget"]
-    return found | {"forget": ByTime(**forget) if isinstance(forget, dict) else forget}
+    return found | {"forget": from_plain_setting(found["forget"])}
 
 
 def _number(name: str, value: Any) -> float:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg.blas import dger
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, expect
 from kalprox.decisions.fleet import Fleet
 from kalprox.linalg.triangle import append, qr, solve_triangular, triangular_inverse

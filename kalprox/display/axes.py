@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox._extras import load
-from kalprox._text import shorten
+from kalprox.base.extras import load
+from kalprox.base.text import shorten
 from kalprox.display.style import FAINT, LINES, NARROW, STYLE
 
 if TYPE_CHECKING:

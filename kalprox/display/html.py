@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from kalprox._arrays import Array
-from kalprox._text import printable
+from kalprox.base.arrays import Array
+from kalprox.base.text import printable
 
 __all__ = ["card", "facts", "first_rows", "footnotes", "progress", "table"]
 

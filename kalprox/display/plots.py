@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.display.axes import label_ends, thousands
 from kalprox.display.style import FAINT, INK, LINES, line_style
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._text import plain_number
+from kalprox.base.arrays import Array
+from kalprox.base.text import plain_number
 from kalprox.display.axes import axes_for, figure_label, ink, is_narrow, label_height, thousands
 from kalprox.display.style import FAINT, LINES, line_style
 

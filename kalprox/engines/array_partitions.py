@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import LARGEST, all_usable, row_sizes, usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import LARGEST, all_usable, row_sizes, usable
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.labels import labels_of, missing_labels, plain_labels

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from kalprox._control import import_jax
+from kalprox.base.control import import_jax
 from kalprox.engines.pickling import is_traced, unpacked
 from kalprox.engines.threads import one_blas_thread
 from kalprox.sources.base import Block, Counts, Folded

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.engines.array_partitions import ArrayPartition
 from kalprox.engines.cutting import comes_from, partitions_of
 from kalprox.engines.spark_frame import SparkFrame

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from kalprox._extras import load
+from kalprox.base.extras import load
 from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, fold_partition
 from kalprox.engines.pickling import ModelPickler
 from kalprox.engines.threads import one_blas_thread

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-from kalprox._extras import load
+from kalprox.base.extras import load
 from kalprox.engines.base import Engine, EngineFailed
 from kalprox.engines.cutting import comes_from
 from kalprox.engines.dask import TIMEOUT, DaskEngine

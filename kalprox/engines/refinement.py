@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kalprox._arrays import Array
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.refine import refine as refine_source
+from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.engines.cutting import partitions_of
 from kalprox.engines.opening import engine_of, open
@@ -31,7 +31,7 @@ def refine(
     tol: float = 1e-10,
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
-    weights: str = "frequency",
+    weight_kind: str = "frequency",
     engine: Any = None,
     progress: bool = False,
     structure: Structure | str | None = None,
@@ -67,7 +67,7 @@ def refine(
         The prior counts in `mean`, `cov` and `objective` of the result, and not in `information`.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
-    weights : {"frequency", "precision"}
+    weight_kind : {"frequency", "precision"}
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor. The
         degrees of freedom of precision weights are counted from the number of rows.
     engine : str, distributed.Client, pyspark.sql.SparkSession or Engine, optional
@@ -103,7 +103,7 @@ def refine(
         "tol": tol,
         "prior": prior,
         "likelihood": likelihood,
-        "weights": weights,
+        "weight_kind": weight_kind,
         "progress": progress,
         "structure": structure,
     }

@@ -2,17 +2,15 @@
 
 `regressor` defines KalproxRegressor and its parameters, `classifier` KalproxClassifier and its. Their methods are in
 `fitting`, `predicting` (of a regressor), `readings` (fitted attributes, intervals, draws) and `files` (saving, loading
-and reports); `loading` reads any model file. `net` defines KalproxNetRegressor and KalproxNetClassifier, and `networks`
-what they are made of. `base` holds the learner, `checks` validates the rows, and `frames` encodes those of frames.
-`pipelines` predicts intervals through pipelines.
+and reports); `loading` reads any model file. `base` holds the learner, `checks` validates the rows, and `frames`
+encodes those of frames. `pipelines` predicts intervals through pipelines.
 """
 
-from kalprox._extras import not_installed
+from kalprox.base.extras import not_installed
 
 try:
     from kalprox.estimators.classifier import KalproxClassifier
     from kalprox.estimators.loading import load
-    from kalprox.estimators.net import KalproxNetClassifier, KalproxNetRegressor
     from kalprox.estimators.pipelines import predict_interval
     from kalprox.estimators.regressor import KalproxRegressor
 except ModuleNotFoundError as missing:
@@ -22,8 +20,6 @@ except ModuleNotFoundError as missing:
 
 __all__ = [
     "KalproxClassifier",
-    "KalproxNetClassifier",
-    "KalproxNetRegressor",
     "KalproxRegressor",
     "load",
     "predict_interval",

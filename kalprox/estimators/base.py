@@ -1,6 +1,5 @@
 """The learner behind an estimator: its settings, its lock, whether it is fitted, and its state for pickle."""
 
-import numbers
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,14 +12,15 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from kalprox._arrays import Array
-from kalprox._checks import all_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import all_usable
 from kalprox.estimators.checks import checked_inputs, checked_offset
 from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frame_encoder import FrameEncoder
 from kalprox.estimators.frames import check_encoded, is_raw
 from kalprox.estimators.plain import is_plain_row, plain_inputs
-from kalprox.learning.belief import Belief, PenaltyTooStrong
+from kalprox.learning.belief import Belief
+from kalprox.learning.doubts import PenaltyTooStrong
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.structures import UnderstatedWarning
@@ -32,14 +32,9 @@ __all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
+_HIDDEN = 0.4  # the share of clusters' common noise that a stream hides, above which intervals covered less than 90%
 _FEW_CLUSTERS = 3.5  # as many equal clusters, below which the intervals of a stream covered less than 90%
-_NOT_SETTINGS = (
-    "block_size",
-    "on_bad_rows",
-    "max_pending",
-    "engine",
-    "class_weight",
-)  # parameters of the input, not of the learner
+_NOT_SETTINGS = ("formula", "engine", "class_weight")  # parameters of the input, not of the learner
 
 
 class LearnerEstimator(BaseEstimator):
@@ -49,12 +44,9 @@ class LearnerEstimator(BaseEstimator):
     and its buffer. A belief does not change, and is read without the lock.
     """
 
-    block_size: int | str
-    on_bad_rows: str
+    formula: str | None
     engine: Any
     missing: str
-    missing_targets: str
-    max_pending: int
 
     _unfitted: Learner | None = None  # a learner that has rows without a target, and has learned none yet
     _learner: Learner
@@ -72,13 +64,6 @@ class LearnerEstimator(BaseEstimator):
 
     def _checked_settings(self) -> Settings:
         """Return the current parameters as settings; raise a ValueError if they are invalid."""
-        if self.on_bad_rows not in ("raise", "skip"):
-            raise ValueError(f"on_bad_rows must be one of raise, skip; got {self.on_bad_rows!r}.")
-        size = self.block_size
-        if size != "auto" and not (isinstance(size, numbers.Integral) and size >= 1):
-            raise ValueError(f"block_size must be 'auto' or a whole number >= 1; got {size!r}.")
-        if not (isinstance(self.max_pending, numbers.Integral) and self.max_pending >= 1):
-            raise ValueError(f"max_pending must be a whole number >= 1; got {self.max_pending!r}.")
         return Settings.of(**self._learner_parameters())
 
     def _learner_parameters(self) -> dict[str, Any]:
@@ -148,13 +133,22 @@ class LearnerEstimator(BaseEstimator):
                     RuntimeWarning,
                     stacklevel=3,
                 )
+            elif belief.hidden_clusters > _HIDDEN and not belief.why_no_std:
+                warnings.warn(
+                    f"About {belief.hidden_clusters:.0%} of what the rows of a cluster have in common is in batches "
+                    "that had more rows than all before them, whose errors hide it: standard errors are too small, and "
+                    "a 95% interval may cover less than 90%. Divide the large batches, if their parts are independent, "
+                    "or fit all rows at once, with clusters.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
         if anytime and belief.settings.coef_cov != "clustered":
             with self._lock:
                 findings = self._fitted.score.verdict().findings
             if "correlated" in findings:
                 warnings.warn(
                     "anytime=True assumes independent rows, and the verdict on these is 'correlated': the intervals "
-                    "exclude the truth far more often than they say. Give the clusters of the rows (groups), such as "
+                    "exclude the truth far more often than they say. Give the clusters of the rows (clusters), such as "
                     "the day, or use coef_cov='clustered', by which each batch is a cluster.",
                     RuntimeWarning,
                     stacklevel=3,
@@ -166,9 +160,9 @@ class LearnerEstimator(BaseEstimator):
         columns = [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
         return belief.settings.coef_names(columns, d)
 
-    def _block_rows(self, d: int) -> int | str:
-        """Return the number of rows of a block of d columns, or "auto"; see `batch_of`."""
-        return self.block_size
+    def _block_rows(self, d: int) -> int | None:
+        """Return the number of rows of a block of d columns; None for those of `batch_of`."""
+        return None
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
         """Return what was found for one target, or for several, as the attributes of the estimator have it."""
@@ -206,7 +200,7 @@ class LearnerEstimator(BaseEstimator):
         left_out = ("offset", "exposure") if added is not None else ()
         encoded = self._encoder("target", "weight", "cluster", "time", *left_out).encode(X)
         added = encoded.offset if added is None else added
-        bad = check_encoded(encoded, self.on_bad_rows)
+        bad = check_encoded(encoded, drop=self.missing == "drop")
         if not bad:
             return encoded.X, None, added
         good = np.ones(len(encoded.X), bool)
@@ -215,8 +209,7 @@ class LearnerEstimator(BaseEstimator):
 
     def _may_have_gaps(self, X: Any) -> bool:
         """Whether features may be missing in the rows of X to predict."""
-        missing: str = self._fitted.settings.missing
-        return missing != "raise" and isinstance(X, np.ndarray)
+        return self._fitted.settings.fills_gaps and isinstance(X, np.ndarray)
 
     def _encoder(self, *left_out: str) -> FrameEncoder:
         """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""

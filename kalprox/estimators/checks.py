@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
-from kalprox._arrays import Array
-from kalprox._checks import LARGEST, all_usable, check_finite, row_sizes, usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import LARGEST, all_usable, check_finite, row_sizes, usable
 from kalprox.estimators.frames import class_of
 from kalprox.estimators.plain import Rows
+from kalprox.learning.gaps import FILLED
 from kalprox.learning.pending import as_keys
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
@@ -29,8 +30,9 @@ __all__ = [
     "with_nan",
 ]
 
-_IMPUTE, _SKIP = "missing='impute'", "missing_targets='skip'"  # what may be done about missing features and targets
-_BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
+# What may be done about missing features and targets.
+_IMPUTE, _KEYS = ", or set missing='drop' or missing='impute'", ", set missing='drop', or give keys"
+_BLOCK_BYTES = 1 << 25  # the size of a block of dense rows
 
 
 def checked_rows(
@@ -38,7 +40,7 @@ def checked_rows(
     X: Any,
     y: Any,
     sample_weight: Any,
-    groups: Any = None,
+    clusters: Any = None,
     offset: Any = None,
     exposure: Any = None,
     times: Any = None,
@@ -51,18 +53,19 @@ def checked_rows(
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
     y may have several columns where the settings allow it. All weights may be zero only with `may_be_empty`. Values
-    above `kalprox._checks.LARGEST` are bad, as infinity is.
+    above `kalprox.base.checks.LARGEST` are bad, as infinity is.
     """
-    finite = model.on_bad_rows == "raise" and model.missing_targets == "raise"
+    may_lack = model.missing != "raise" or keys is not None
+    finite = not (model.missing == "drop" or may_lack)
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
-    X, y = with_nan(model.missing, X), with_nan(model.missing_targets, y)
+    X, y = (with_nan(X) if model.missing in FILLED else X), (with_nan(y) if may_lack else y)
     shape: tuple[int, ...] = getattr(y, "shape", ())
     several = settings.several_targets
     if not several and len(shape) == 2 and shape[1] > 1:
         check(settings, way="targets")
     if finite:
         if (targets := _as_floats(y)) is not None:
-            _check_finite("y", targets, _SKIP)  # scikit-learn does not name the rows
+            _check_finite("y", targets, _KEYS)  # scikit-learn does not name the rows
         how["ensure_all_finite"] = False
         X, y = validate_data(model, X, y, reset=reset, multi_output=several, y_numeric=True, **how)
     else:
@@ -70,6 +73,8 @@ def checked_rows(
         targets = {"ensure_2d": False, "dtype": np.float64, "ensure_all_finite": False}
         X, y = validate_data(model, X, y, reset=reset, validate_separately=(how, targets))
     y = np.asarray(y, np.float64)
+    if not several and y.ndim == 2 and y.shape[1] == 1:
+        y = column_or_1d(y, warn=True)
     if y.ndim > 1 + several:
         raise ValueError(f"y must have shape (n,){' or (n, k)' if several else ''}; got shape {y.shape}.")
     if len(y) != X.shape[0]:
@@ -83,7 +88,7 @@ def checked_rows(
             weights = np.zeros(len(y))
         else:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    labels = None if groups is None else _checked_groups(groups, len(y))
+    labels = None if clusters is None else _checked_clusters(clusters, len(y))
     added = checked_offset(model, offset, exposure, len(y))
     at = None if times is None else time_numbers(times, len(y))
     named = None if keys is None else keys_of(keys, len(y))
@@ -93,7 +98,7 @@ def checked_rows(
 def checked_offset(model: Any, offset: Any, exposure: Any, n: int) -> Array | None:
     """Return what is added to the linear predictors of n rows: the offset, and the log of the exposure, or None.
 
-    With on_bad_rows="skip" it is NaN for exposures that are not positive.
+    With missing="drop" it is NaN for exposures that are not positive.
     """
     total = None
     for name, given in (("offset", offset), ("exposure", exposure)):
@@ -102,14 +107,14 @@ def checked_offset(model: Any, offset: Any, exposure: Any, n: int) -> Array | No
         values = _as_floats(given)
         if values is None or values.shape != (n,):
             raise ValueError(f"{name} must have shape ({n},), one number per row of X; got shape {np.shape(given)}.")
-        if model.on_bad_rows == "raise":
+        if model.missing != "drop":
             _check_finite(name, values)
         if name == "exposure":
             bad = np.flatnonzero(~(values > 0))
-            if len(bad) and model.on_bad_rows == "raise":
+            if len(bad) and model.missing != "drop":
                 raise ValueError(
                     f"exposure must be positive; got {values[bad[0]]:g} in row {bad[0]}, and {len(bad)} such row(s) in "
-                    "all. Correct them, or set on_bad_rows='skip'."
+                    "all. Correct them, or set missing='drop'."
                 )
             values = np.log(np.where(values > 0, values, np.nan))
         total = values if total is None else total + values
@@ -121,7 +126,7 @@ def checked_encoded(
     X: Array,
     y: Any,
     sample_weight: Any,
-    groups: Any,
+    clusters: Any,
     offset: Array | None = None,
     times: Array | None = None,
     keys: Any = None,
@@ -130,25 +135,26 @@ def checked_encoded(
     targets = _as_floats(y)
     if targets is None or targets.shape[:1] != (len(X),) or targets.ndim > 2:
         raise ValueError(f"y must have shape ({len(X)},), one number per row of X; got shape {np.shape(y)}.")
-    weights, labels = None, None if groups is None else _checked_groups(groups, len(X))
+    weights, labels = None, None if clusters is None else _checked_clusters(clusters, len(X))
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     return _usable_rows(model, Rows(X, targets, weights, labels, offset, times, keys))
 
 
 def _usable_rows(model: Any, rows: Rows) -> tuple[Rows, int]:
-    """Return the good rows and the number of others; with on_bad_rows="raise" those are an error."""
+    """Return the good rows and the number of others; unless missing="drop" those are an error."""
     X, y, weights, _, offset, _, _ = rows
     added = () if offset is None else (offset,)
     good = None
     if not all_usable(weights, _entries(X), y, *added):
-        known = _without_nan(model.missing, X), _without_nan(model.missing_targets, y)
+        may_lack = model.missing != "raise" or rows.keys is not None
+        known = (_without_nan(X) if model.missing in FILLED else X), (_without_nan(y) if may_lack else y)
         good = usable(weights, np.maximum.reduce([_sizes(a) for a in (*known, *added)]))
     if good is None or good.all():
         return rows, 0
-    if model.on_bad_rows == "raise":
-        _check_finite("X", known[0], _IMPUTE if model.missing == "raise" else "")
-        _check_finite("y", known[1], _SKIP if model.missing_targets == "raise" else "")
+    if model.missing != "drop":
+        _check_finite("X", known[0], "" if model.missing in FILLED else _IMPUTE)
+        _check_finite("y", known[1], "" if may_lack else _KEYS)
         rows = rows._replace(X=known[0], y=known[1])
         raise ValueError(_why_too_large(model, rows, int(np.argmin(good))))
     if not good.any():
@@ -168,16 +174,16 @@ def keys_of(keys: Any, n: int) -> Array:
 def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
     """Return rows to predict, and which of them are good: None if all are.
 
-    With on_bad_rows="raise" a bad row raises a ValueError; with "skip" only the good rows are returned.
+    With missing="drop" only the good rows are returned; otherwise a bad row raises a ValueError.
     """
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": False}
-    X = validate_data(model, with_nan(model.missing, X), reset=False, **how)
-    known = X if all_usable(None, _entries(X)) else _without_nan(model.missing, X)
+    X = validate_data(model, with_nan(X) if model.missing in FILLED else X, reset=False, **how)
+    known = X if all_usable(None, _entries(X)) else _without_nan(X) if model.missing in FILLED else X
     if all_usable(None, _entries(known)) or (good := usable(None, _sizes(known))).all():
         return X, None
-    if model.on_bad_rows == "skip":
+    if model.missing == "drop":
         return X[good], good
-    _check_finite("X", known, _IMPUTE if model.missing == "raise" else "")
+    _check_finite("X", known, "" if model.missing in FILLED else _IMPUTE)
     raise ValueError(_why_too_large(model, Rows(known, np.zeros(len(good))), int(np.argmin(good))))
 
 
@@ -189,9 +195,9 @@ def labelled(rows: Rows) -> tuple[Rows, Array | None]:
     return rows.part(~missing), ~missing
 
 
-def with_nan(missing: str, values: Any) -> Any:
-    """Return values of objects with NaN in place of None and pandas.NA, if values may be missing."""
-    if missing == "raise" or class_of(values)[0] != "pandas":
+def with_nan(values: Any) -> Any:
+    """Return values of objects with NaN in place of None and pandas.NA."""
+    if class_of(values)[0] != "pandas":
         return values
     kinds = values.dtypes if hasattr(values, "columns") else [values.dtype]
     if all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in kinds):
@@ -199,14 +205,14 @@ def with_nan(missing: str, values: Any) -> Any:
     return values.astype(object).where(values.notna(), np.nan)
 
 
-def _without_nan(missing: str, a: Any) -> Any:
-    """Return an array with 0 in place of NaN, if values may be missing."""
-    return a if missing == "raise" or scipy.sparse.issparse(a) else np.where(np.isnan(a), 0.0, a)
+def _without_nan(a: Any) -> Any:
+    """Return an array with 0 in place of NaN."""
+    return a if scipy.sparse.issparse(a) else np.where(np.isnan(a), 0.0, a)
 
 
 def any_missing(y: Any) -> bool:
     """Whether a target is NaN, None or pandas.NA; y is an array, a list or a series."""
-    found = np.asarray(with_nan("skip", y))
+    found = np.asarray(with_nan(y))
     return bool(np.any(found != found)) or (found.dtype == object and None in found.ravel().tolist())
 
 
@@ -222,14 +228,14 @@ def _as_floats(y: Any) -> Array | None:
 def _check_finite(name: str, a: Any, missing: str = "") -> None:
     """Raise a ValueError that names the rows with NaN or infinity and says how to skip them.
 
-    `missing` is what the parameter for missing values may be, if it is "raise".
+    `missing` is what else may be done about missing values.
     """
     if scipy.sparse.issparse(a):
         a = _sizes(a)
     try:
         check_finite(name, a)
     except ValueError as error:
-        advice = f"Remove or impute them first, or set on_bad_rows='skip'{missing and f' or {missing}'}."
+        advice = f"Remove or impute them first{missing}."
         raise ValueError(str(error).replace("Remove them first.", advice)) from None
 
 
@@ -259,18 +265,18 @@ def _why_too_large(model: Any, rows: Rows, row: int) -> str:
     )
 
 
-def _checked_groups(groups: Any, n: int) -> Array:
+def _checked_clusters(clusters: Any, n: int) -> Array:
     """Return the labels of clusters, one per row, as text."""
-    if np.shape(groups) != (n,):
-        raise ValueError(f"groups must have shape ({n},), one label per row; got shape {np.shape(groups)}.")
-    labels, missing = labels_of(groups)
+    if np.shape(clusters) != (n,):
+        raise ValueError(f"clusters must have shape ({n},), one label per row; got shape {np.shape(clusters)}.")
+    labels, missing = labels_of(clusters)
     if missing.any():
-        raise ValueError(f"groups must name the cluster of every row; {int(missing.sum())} of {n} are missing.")
+        raise ValueError(f"clusters must name the cluster of every row; {int(missing.sum())} of {n} are missing.")
     return labels
 
 
 def batch_of(
-    rows: Rows, block_size: int | str, *, whole: bool, gaps: bool = False, keep_sparse: bool = False
+    rows: Rows, *, whole: bool, gaps: bool = False, keep_sparse: bool = False, block_rows: int | None = None
 ) -> Block | ArraySource:
     """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks.
 
@@ -279,6 +285,6 @@ def batch_of(
     X, y, weights, groups, offset, times, _ = rows
     if whole and isinstance(X, np.ndarray):
         return Block(X, y, weights, groups=groups, offset=offset, times=times)
-    size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
+    size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if block_rows is None else block_rows
     about: dict[str, Any] = {"groups": groups, "offset": offset, "times": times}
     return ArraySource(X, y, weights, block_rows=size, gaps=gaps, keep_sparse=keep_sparse, **about)

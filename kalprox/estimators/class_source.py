@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.estimators.classes import class_targets
 from kalprox.sources import Block, Folded, Source
 

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 
 __all__ = ["check_class_weight", "checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
 
@@ -36,7 +36,7 @@ def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Arra
             assert_all_finite(labels, input_name="y")
         raise ValueError(
             f"y must have a label in every row; {int(missing.sum())} of {len(labels)} are missing (None or NaN), the "
-            f"first in row {int(np.argmax(missing))}. Leave these rows out, or set on_bad_rows='skip'."
+            f"first in row {int(np.argmax(missing))}. Leave these rows out, or set missing='drop'."
         )
     check_classification_targets(labels[~missing])
     return labels, missing

@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import with_nan
@@ -28,11 +28,13 @@ from kalprox.estimators.frames import is_raw
 from kalprox.estimators.paths import Paths
 from kalprox.estimators.predicting_classes import PredictingClasses, of_both
 from kalprox.estimators.readings import Readings
+from kalprox.estimators.renamed import says_new_names
 from kalprox.estimators.showing import Showing
 from kalprox.forgetting import Forgetting
-from kalprox.learning.belief import check_any_row
+from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.path import Path
+from kalprox.learning.state import check_any_row
 from kalprox.sources import Source
 
 __all__ = ["KalproxClassifier"]
@@ -58,18 +60,22 @@ class KalproxClassifier(
 
     Parameters
     ----------
-    link : "identity" or callable
-        "identity" for a linear model. A JAX function fn(theta, x) of one row returns the output f for two classes, or a
-        vector of m outputs; it is then the whole model, and `start` must be given.
-    penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
+    formula : str, optional
+        The target and the terms of a frame, such as "y ~ x + C(g)"; see `KalproxRegressor`. The target is a column of
+        text, numbers or booleans.
+    function : callable, optional
+        A JAX function fn(theta, x) of one row returns the output f for two classes, or a vector of m outputs; it is
+        then the whole model, and `start` must be given.
+    start : array, optional
+        See `KalproxRegressor`.
+    penalty : None, a name, or an object of kalprox.penalties or kalprox.regularizers
         The penalty that alpha multiplies; see `KalproxRegressor`. With several classes the parameters of a penalty are
         numbers, the same for all coefficients: "group" and bounds that differ between features need two classes.
+        "default" is "ridge".
     alpha : float or "auto"
         The weight of the penalty: 1 / C of scikit-learn's LogisticRegression. "auto" needs ridge: `fit` then takes the
         alpha of the largest evidence, by the Laplace approximation, in about 10 fits, and `partial_fit` goes on with
         it. Use it if there are fewer than 50 rows for each coefficient or so.
-    l1_ratio, delta, groups, bounds
-        See `KalproxRegressor`.
     fit_intercept : bool
         Whether to fit intercepts, which are never penalised.
     standardize : bool
@@ -85,24 +91,24 @@ class KalproxClassifier(
         proportional to 1 / (number of rows of the class), and needs `fit`, which has all rows. Such weights are no
         repetitions: the standard errors are then robust ones, with the squares of the weights of classes, unless
         `coef_cov` says otherwise.
-    weights : {"frequency", "precision"}
+    weight_kind : {"frequency", "precision"}
         What the weights of rows, `sample_weight`, mean: how often a row counts, or how much it counts for, without
         being more than one row (weights of importance or of sampling). The standard errors are then robust ones, with
         the squares of the weights, unless `coef_cov` says otherwise.
-    block_size, max_passes, tol, on_bad_rows, start, engine
-        See `KalproxRegressor`. With on_bad_rows="skip", rows without a label are skipped too.
+    engine, max_passes, tol
+        See `KalproxRegressor`.
     diagnose : bool
         Whether every row of `partial_fit` is predicted before it is learned, to keep the prequential score in
         `diagnostics_`.
     coef_cov : {"auto", "model", "robust", "clustered"}
         What the standard errors of the coefficients assume; see `KalproxRegressor`. "model" counts rows as often as
-        their weights say, also with `class_weight` and weights="precision", for which "auto" is "robust".
+        their weights say, also with `class_weight` and weight_kind="precision", for which "auto" is "robust".
     change_points : bool or float
         Whether to look for change points in rows of two classes that are learned with `partial_fit`; see
         `KalproxRegressor`.
-
-    missing : {"raise", "impute", "marginalize"}
-        What to do with missing features, NaN in X. "raise": they are bad values; see `on_bad_rows`. "impute": a missing
+    missing : {"raise", "drop", "impute", "marginalize"}
+        What to do with missing values. "raise": NaN, infinity and values above 1e70 in size are an error. "drop": rows
+        with such a value in X are left out, and counted in `n_rows_rejected_`. "impute": a missing
         feature is replaced by the mean of its column, as known from the rows before (the first batch, and `fit`: of the
         batch itself), and learned as if it were known. "marginalize": it is replaced by its mean given the other
         features of its row, under the running mean and covariance of the features. What is left open of
@@ -112,13 +118,8 @@ class KalproxClassifier(
         random, with the target not among what missingness depends on), and "impute" that they are missing completely at
         random. `diagnostics_` tests it, and its verdict is "informative missingness" if the rows contradict it.
         `n_rows_with_gaps_` counts the rows that were learned with gaps.
-    missing_targets : {"raise", "skip"}
-        What to do with missing targets, NaN in y. "raise": they are bad values; see `on_bad_rows`. "skip": such a row
-        is counted in `n_rows_unlabelled_` and not learned. `prequential` predicts it, and `partial_fit` holds it for
-        `learn_late` if it has a key.
-    max_pending : int
-        The largest number of rows that are held until their target comes. Then the oldest is dropped, and counted in
-        `n_rows_dropped_`.
+        With all but "raise", a row without a label, None or NaN, is counted in `n_rows_unlabelled_` and not learned.
+        `prequential` predicts it. For labels that come later see `learn_late`.
     structure : None, "diagonal", or an object of kalprox.structures
         For many columns, about 10^4 to 10^6: what is kept of the information about the coefficients, instead of a
         matrix of d x d numbers: its diagonal, or with `LowRank(20)` also 20 directions. `fit` still finds the
@@ -156,67 +157,62 @@ class KalproxClassifier(
            [0.04, 0.04]]))
     """
 
+    @says_new_names
     def __init__(
         self,
-        link: str | Callable[..., Any] = "identity",
+        formula: str | None = None,
+        *,
+        function: Callable[..., Any] | None = None,
+        start: Any = None,
         penalty: Any = "default",
         alpha: float | str = 1.0,
-        *,
-        l1_ratio: float = 0.5,
-        delta: float = 1.0,
-        groups: Any = None,
-        bounds: Any = (0.0, np.inf),
         fit_intercept: bool = True,
         standardize: bool = False,
         forget: float | str | Forgetting = 1.0,
         class_weight: Any = None,
-        weights: str = "frequency",
-        block_size: int | str = "auto",
+        coef_cov: str = "auto",
+        weight_kind: str = "frequency",
+        missing: str = "raise",
+        change_points: bool | float = False,
+        diagnose: bool = True,
+        structure: Any = None,
+        engine: Any = None,
         max_passes: int = 200,
         tol: float = 1e-10,
-        on_bad_rows: str = "raise",
-        start: Any = None,
-        diagnose: bool = True,
-        coef_cov: str = "auto",
-        engine: Any = None,
-        missing: str = "raise",
-        missing_targets: str = "raise",
-        max_pending: int = 100_000,
-        change_points: bool | float = False,
-        structure: Any = None,
     ) -> None:
-        self.link = link
+        self.formula = formula
+        self.function = function
+        self.start = start
         self.penalty = penalty
         self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.delta = delta
-        self.groups = groups
-        self.bounds = bounds
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.forget = forget
         self.class_weight = class_weight
-        self.weights = weights
-        self.block_size = block_size
+        self.coef_cov = coef_cov
+        self.weight_kind = weight_kind
+        self.missing = missing
+        self.change_points = change_points
+        self.diagnose = diagnose
+        self.structure = structure
+        self.engine = engine
         self.max_passes = max_passes
         self.tol = tol
-        self.on_bad_rows = on_bad_rows
-        self.start = start
-        self.diagnose = diagnose
-        self.coef_cov = coef_cov
-        self.engine = engine
-        self.missing = missing
-        self.missing_targets = missing_targets
-        self.max_pending = max_pending
-        self.change_points = change_points
-        self.structure = structure
 
     _balanced: tuple[float, ...] = ()  # the weights of the classes that class_weight="balanced" took
 
     # ---- learning --------------------------------------------------------------------------------------
 
+    @says_new_names
     def fit(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None, *, offset: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        clusters: Any = None,
+        times: Any = None,
+        *,
+        offset: Any = None,
     ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
@@ -226,9 +222,9 @@ class KalproxClassifier(
         y : array-like of shape (n,); the name of the target column for a Spark frame
             The labels of the classes: numbers, texts or booleans. One pass over a collection finds which there are.
         sample_weight : array-like of shape (n,), optional
-            The weights of the rows; see `weights`. A row of weight 0 is ignored. The name of a column for a Spark
+            The weights of the rows; see `weight_kind`. A row of weight 0 is ignored. The name of a column for a Spark
             frame.
-        groups : array-like of shape (n,), optional
+        clusters : array-like of shape (n,), optional
             The cluster of each row, for clustered standard errors; see `coef_cov`. The name of a column for a Spark
             frame.
         times : array-like of shape (n,), or one time, optional
@@ -248,24 +244,26 @@ class KalproxClassifier(
         (array(['b'], dtype='<U1'), array([[0.453]]))
         """
         with self._lock:
+            if self.formula is not None:
+                return self._fit_formula(X, y, (sample_weight, clusters, offset, None, times))
             if self.engine is not None or is_collection(X):
-                return super().fit(X, y, sample_weight, groups, offset, times=times)
+                return super().fit(X, y, sample_weight, clusters, offset, times=times)
             labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
             given = None if weights is None else np.asarray(weights)
             known = given is not None and given.shape == labels.shape and given.any() and (given >= 0).all()
             classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes, self._balance(labels, missing, sample_weight, classes)):
-                return super().fit(X, class_targets(labels, missing, classes), weights, groups, offset, times=times)
+                return super().fit(X, class_targets(labels, missing, classes), weights, clusters, offset, times=times)
 
     def refine(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None, *, offset: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, clusters: Any = None, times: Any = None, *, offset: Any = None
     ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
         Parameters
         ----------
-        X, y, sample_weight, groups, times, offset
+        X, y, sample_weight, clusters, times, offset
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -287,7 +285,7 @@ class KalproxClassifier(
             weights = self._weighted(labels, missing, sample_weight)
             targets = class_targets(labels, missing, self.classes_)
             with self._classes_until_done(self.classes_, self._balance(labels, missing, sample_weight, self.classes_)):
-                return super().refine(X, targets, weights, groups, offset, times=times)
+                return super().refine(X, targets, weights, clusters, offset, times=times)
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -295,7 +293,7 @@ class KalproxClassifier(
         y: Any = None,
         classes: Any = None,
         sample_weight: Any = None,
-        groups: Any = None,
+        clusters: Any = None,
         times: Any = None,
         keys: Any = None,
         *,
@@ -313,14 +311,13 @@ class KalproxClassifier(
         classes : array-like of shape (m,), optional
             The labels of all classes, in the first call; later it may be left out.
         sample_weight : array-like of shape (n,), optional
-            The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
-        groups : array-like of shape (n,), optional
+            The weights of the rows; see `weight_kind`. If every weight is 0, nothing is learned.
+        clusters : array-like of shape (n,), optional
             The cluster of each row; see `KalproxRegressor.partial_fit`.
         times : array-like of shape (n,), or one time for the batch, optional
             See `fit`. None may be before that of the last row learned.
         keys : array-like of shape (n,), optional
-            The keys by which rows without a label, None or NaN, are held until `learn_late` has it, with
-            missing_targets="skip".
+            The keys by which rows without a label, None or NaN, are held until `learn_late` has it.
         offset : array-like of shape (n,), optional
             See `fit`.
 
@@ -338,16 +335,16 @@ class KalproxClassifier(
         """
         with self._lock:
             if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
-                return super().partial_fit(X, None, sample_weight, groups, offset, times=times, keys=keys)
+                return super().partial_fit(X, None, sample_weight, clusters, offset, times=times, keys=keys)
             mine = vars(self)
             if "_learner" in mine and sample_weight is None and self.class_weight is None:
                 target = plain_target(y, classes, mine["classes_"])
                 if target is not None:
-                    return super().partial_fit(X, target, None, groups, offset, times=times, keys=keys)
-            labels, missing, weights, known = self._labelled(y, classes, sample_weight)
+                    return super().partial_fit(X, target, None, clusters, offset, times=times, keys=keys)
+            labels, missing, weights, known = self._labelled(y, classes, sample_weight, keys)
             with self._classes_until_done(known):
                 targets = class_targets(labels, missing, known)
-                return super().partial_fit(X, targets, weights, groups, offset, times=times, keys=keys)
+                return super().partial_fit(X, targets, weights, clusters, offset, times=times, keys=keys)
 
     def path(  # type: ignore[override]
         self,
@@ -484,23 +481,24 @@ class KalproxClassifier(
                 mean, _ = super().prequential(X, targets, weights, times, offset=offset)
         return mean if mean.ndim == 2 else of_both(mean)
 
-    @classmethod
-    def _target_classes(cls) -> Any:
+    def _target_classes(self) -> Any:
         from kalprox.sources.classes import TargetClasses
 
         return TargetClasses()
 
-    def _fit_encoded(self, rows: Any, classes: tuple[str, ...]) -> None:
+    def _fit_encoded(self, rows: Any, classes: tuple[str, ...], weights: Any, *others: Any) -> None:
         labels = np.array(classes)
         codes = rows.y.astype(int) if rows.y.ndim == 1 else rows.y.argmax(axis=1)
-        known = np.zeros(len(codes), bool)
-        weights = self._weighted(labels[codes], known, rows.weights)
-        with self._classes_until_done(labels, self._balance(labels[codes], known, rows.weights, labels)):
-            super().fit(rows.X, rows.y, weights, rows.groups, rows.offset, times=rows.times)
+        known, given = np.zeros(len(codes), bool), rows.weights if weights is None else weights
+        weights = self._weighted(labels[codes], known, given)
+        with self._classes_until_done(labels, self._balance(labels[codes], known, given, labels)):
+            super()._fit_encoded(rows, classes, weights, *others)
 
-    def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
+    def _labelled(
+        self, y: Any, classes: Any, sample_weight: Any, keys: Any = None
+    ) -> tuple[Array, Array, Array | None, Array]:
         """Return the labels of a batch, which of them are missing, the weights, and the classes."""
-        labels, missing = self._checked_labels(y)
+        labels, missing = self._checked_labels(y, keys)
         begun = "_learner" in vars(self) or self._unfitted is not None
         known = vars(self).get("classes_") if begun else None
         if known is None and classes is None:
@@ -517,10 +515,10 @@ class KalproxClassifier(
             )
         return labels, missing, self._weighted(labels, missing, sample_weight), given
 
-    def _checked_labels(self, y: Any) -> tuple[Array, Array]:
+    def _checked_labels(self, y: Any, keys: Any = None) -> tuple[Array, Array]:
         """Return the labels of rows, and which of them are missing."""
-        may_be_missing = self.on_bad_rows == "skip" or self.missing_targets == "skip"
-        return checked_labels(with_nan("skip" if may_be_missing else "raise", y), may_be_missing=may_be_missing)
+        may_be_missing = self.missing != "raise" or keys is not None
+        return checked_labels(with_nan(y) if may_be_missing else y, may_be_missing=may_be_missing)
 
     def _late_targets(self, y: Any, settings: Any) -> tuple[Array, Array | float]:
         labels, missing = checked_labels(y)
@@ -574,7 +572,7 @@ class KalproxClassifier(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        known = self.missing == "raise"  # features may be missing in dense rows only
+        known = self.missing not in FILLED  # features may be missing in dense rows only
         tags.input_tags.sparse, tags.input_tags.allow_nan = known, not known
         return tags
 
@@ -591,6 +589,12 @@ class KalproxClassifier(
         own = dict(about["estimator_settings"])
         classes = own.pop("classes")
         names = cls._get_param_names()
-        model = cls(**{name: value for name, value in {**learner.settings.parameters, **own}.items() if name in names})
+        model = cls(
+            **{
+                name: value
+                for name, value in {**learner.settings.parameters, **own, "formula": about.get("formula")}.items()
+                if name in names
+            }
+        )
         model.classes_, model._balanced = np.array(classes), learner.settings.class_weights or ()
         return model._fitted_to(learner, about)

@@ -111,11 +111,7 @@ class Files(LearnerEstimator):
         return {
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
-            "estimator_settings": {
-                "block_size": self.block_size,
-                "on_bad_rows": self.on_bad_rows,
-                "max_pending": self.max_pending,
-            },
+            "estimator_settings": {},
         }
 
     @classmethod
@@ -156,14 +152,14 @@ class Files(LearnerEstimator):
         if (name := header["estimator"]) != cls.__name__:
             raise ModelFileError(f"{file} is the file of a {name}, not of a {cls.__name__}: use {name}.load.")
         with refusing(f"{file} is a model file, but the settings of its estimator are invalid."):
-            model = cls._of(learner, about)
+            model = cls._of(learner, about | {"formula": getattr(table and table.columns, "formula", None)})
+            model._table = table
             model._checked_settings()
-        model._table = table
         return model
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        given = {**learner.settings.parameters, **about["estimator_settings"]}
+        given = {**learner.settings.parameters, **about["estimator_settings"], "formula": about.get("formula")}
         return cls(**{name: given[name] for name in cls._get_param_names() if name in given})._fitted_to(learner, about)
 
     def _fitted_to(self, learner: Learner, about: dict[str, Any]) -> Self:

@@ -6,9 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import all_usable, check_is
-from kalprox._memory import check_matrix
+from kalprox.base.arrays import Array
+from kalprox.base.checks import all_usable, check_is
+from kalprox.base.memory import check_matrix
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.checks import (
     any_missing,
@@ -20,7 +20,7 @@ from kalprox.estimators.checks import (
     labelled,
 )
 from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
-from kalprox.estimators.late import Late
+from kalprox.estimators.late import MAX_PENDING, Late
 from kalprox.estimators.plain import FLOAT64, Rows, is_plain_row, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
@@ -42,7 +42,7 @@ class Fitting(Late):
         X: Any,
         y: Any,
         sample_weight: Any = None,
-        groups: Any = None,
+        clusters: Any = None,
         offset: Any = None,
         exposure: Any = None,
         times: Any = None,
@@ -54,8 +54,8 @@ class Fitting(Late):
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
         y : array-like of shape (n,), or (n, k) for a linear model; the name of the target column for a Spark frame
         sample_weight : array-like of shape (n,), optional
-            The weights of the rows; see `weights`. A row of weight 0 is ignored.
-        groups : array-like of shape (n,), optional
+            The weights of the rows; see `weight_kind`. A row of weight 0 is ignored.
+        clusters : array-like of shape (n,), optional
             The cluster of each row, a number or a text, for clustered standard errors; see `coef_cov`. The name of a
             column for a Spark frame.
         offset : array-like of shape (n,), optional
@@ -85,12 +85,12 @@ class Fitting(Late):
             if self.engine is not None or is_collection(X):
                 if times is not None:
                     raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
-                return self._fit_on_engine(X, y, (sample_weight, groups, offset, exposure), settings)
-            about = sample_weight, groups, offset, exposure, times
+                return self._fit_on_engine(X, y, (sample_weight, clusters, offset, exposure), settings)
+            about = sample_weight, clusters, offset, exposure, times
             rows, rejected = checked_rows(self, X, y, *about, reset=True, settings=settings)
             rows, unlabelled = self._labelled_rows(rows)
             how = self._how_to_learn(settings, rows)
-            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, **how)
+            batch = batch_of(rows, whole=False, **how)
             assert isinstance(batch, ArraySource)
             learner = Learner(settings)
             learner.fit(batch)
@@ -105,7 +105,7 @@ class Fitting(Late):
         X: Any,
         y: Any,
         sample_weight: Any = None,
-        groups: Any = None,
+        clusters: Any = None,
         offset: Any = None,
         exposure: Any = None,
         times: Any = None,
@@ -117,7 +117,7 @@ class Fitting(Late):
 
         Parameters
         ----------
-        X, y, sample_weight, groups, offset, exposure, times
+        X, y, sample_weight, clusters, offset, exposure, times
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -138,7 +138,7 @@ class Fitting(Late):
         with self._lock:
             settings = self._checked_settings()
             batch, rejected, unlabelled = self._rows_again(
-                X, y, (sample_weight, groups, offset, exposure, times), settings
+                X, y, (sample_weight, clusters, offset, exposure, times), settings
             )
             learner = self._fitted.copy()
             learner.configure(settings)
@@ -155,7 +155,7 @@ class Fitting(Late):
         rows, rejected = checked_rows(self, X, y, *about, reset=False, settings=settings)
         rows, unlabelled = self._labelled_rows(rows)
         how = self._how_to_learn(settings, rows)
-        batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, **how)
+        batch = batch_of(rows, whole=False, **how)
         assert isinstance(batch, ArraySource)
         return batch, rejected, unlabelled
 
@@ -201,14 +201,12 @@ class Fitting(Late):
         from kalprox import engines
 
         weights, *others = about
-        if self.missing_targets == "skip" and not is_collection(y) and any_missing(y):
-            raise ValueError(
-                "missing_targets='skip' needs engine=None if targets are missing: leave out these rows, or the engine."
-            )
+        if self.missing != "raise" and not is_collection(y) and any_missing(y):
+            raise ValueError("Targets are missing, which needs engine=None: leave out these rows, or the engine.")
         if others[0] is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
         partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)
-        quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
+        quarantine = Quarantine(max_bad="100%" if self.missing == "drop" else None)
         with engines.open(self.engine or engines.engine_of(X)) as engine:
             source = engines.EngineSource(engine, partitions, quarantine=quarantine, groups=others[0])
             self._fit_partitions(source, d)
@@ -228,15 +226,16 @@ class Fitting(Late):
         X: Any,
         y: Any = None,
         sample_weight: Any = None,
-        groups: Any = None,
+        clusters: Any = None,
         offset: Any = None,
         exposure: Any = None,
         times: Any = None,
         keys: Any = None,
+        max_pending: int = MAX_PENDING,
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
-        With on_bad_rows="raise" a bad row raises an error, none of the rows is learned, and the model stays unchanged.
+        A bad row raises an error, unless missing="drop": none of the rows is then learned, and the model is unchanged.
 
         Parameters
         ----------
@@ -246,17 +245,19 @@ class Fitting(Late):
         y : array-like of shape (n,), or (n, k) for a linear model
             May be left out if X is such a frame: the target, the weights and the clusters are then its columns.
         sample_weight : array-like of shape (n,), optional
-            The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
-        groups : array-like of shape (n,), optional
+            The weights of the rows; see `weight_kind`. If every weight is 0, nothing is learned.
+        clusters : array-like of shape (n,), optional
             The cluster of each row, a number or a text, for clustered standard errors; see `coef_cov`. A cluster may
-            continue in later batches. With coef_cov="clustered", a batch without groups is a cluster.
+            continue in later batches. With coef_cov="clustered", a batch without clusters is a cluster.
         offset, exposure : array-like of shape (n,), optional
             See `fit`.
         times : array-like of shape (n,), or one time for the batch, optional
             See `fit`. None may be before that of the last row learned.
         keys : array-like of shape (n,), optional
-            A text or a whole number that names each row. With missing_targets="skip", rows without a target (NaN in y)
-            are held by their keys until `learn_late` has it.
+            A text or a whole number that names each row. Rows without a target (NaN in y) are held by their keys until
+            `learn_late` has it.
+        max_pending : int
+            The largest number of rows that are held. Then the oldest is dropped, and counted in `n_rows_dropped_`.
 
         Returns
         -------
@@ -273,18 +274,22 @@ class Fitting(Late):
         """
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
-            plain = groups is None and offset is None and exposure is None and times is None and keys is None
+            plain = clusters is None and offset is None and exposure is None and times is None and keys is None
             if unchanged and plain and self._learns_row(X, y, sample_weight):
                 return self
+            if not fitted and self.formula is not None:
+                raise ValueError(
+                    "A model of a formula begins with fit, which finds the levels of its terms in a frame."
+                )
             has_offset = _has_offset(settings, offset, exposure)
             if self._table is not None and is_raw(self._table.columns, X):
-                self._learn_frame(X, y, sample_weight, groups, (offset, exposure), times, settings, keys)
+                self._learn_frame(X, y, sample_weight, clusters, (offset, exposure), times, settings, keys, max_pending)
                 return self if unchanged else self._keep(self._learner)
             linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
-            about = sample_weight, groups, offset, exposure, times
-            may_lack = self.missing != "raise" or self.missing_targets != "raise"
-            if fitted and groups is None and keys is None:
-                look = not linear or self.on_bad_rows == "skip" or may_lack  # else the learner looks at the values
+            about = sample_weight, clusters, offset, exposure, times
+            may_lack = self.missing != "raise"
+            if fitted and clusters is None and keys is None:
+                look = not linear or may_lack  # else the learner looks at the values
                 rows = plain_rows(self, X, y, sample_weight, several=several, look=look)
                 rows = self._with_offset(rows, offset, exposure) if has_offset and rows is not None else rows
                 if rows is not None and times is not None:
@@ -299,16 +304,15 @@ class Fitting(Late):
                 if len(rows.y):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     whole = linear or len(rows.y) == 1
-                    size = self._block_rows(rows.X.shape[1])
                     how = self._how_to_learn(settings, rows, learner.n_rows)
-                    learner.learn(batch_of(rows, size, whole=whole, **how), settings)
+                    learner.learn(batch_of(rows, whole=whole, **how), settings)
             except ValueError:
                 self._checked(X, y, about, fitted or self._unfitted is not None, settings)  # or a better error
                 if fitted and linear:
                     _check_targets(learner, rows.y)
                 raise
             if held is not None:
-                self._hold(learner, held)
+                self._hold(learner, held, max_pending)
             learner.n_rejected += rejected
             if self._table is not None:
                 X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
@@ -328,7 +332,7 @@ class Fitting(Late):
             return False
         if weights is not None and not (_is_plain_number(weights) and weights[0] > 0):
             return False
-        if self.missing_targets != "raise" or not (self._learner.settings.is_exact or all_usable(weights, X[0], y)):
+        if not (self._learner.settings.is_exact or all_usable(weights, X[0], y)):
             return False
         exact = self._learner.settings.is_exact  # which copies what it holds
         try:
@@ -345,9 +349,10 @@ class Fitting(Late):
 
     def _how_to_learn(self, settings: Settings, rows: Rows, before: int = 0) -> dict[str, Any]:
         """Return how a batch is made of rows, after so many others; raise a ValueError if they need too much memory."""
-        if settings.structure is None and not callable(settings.link):
+        if settings.structure is None and settings.function is None:
             check_matrix(before + len(rows.y), rows.X.shape[1])
-        return {"gaps": self.missing != "raise", "keep_sparse": settings.structure is not None}
+        size = self._block_rows(rows.X.shape[1])
+        return {"gaps": settings.fills_gaps, "keep_sparse": settings.structure is not None, "block_rows": size}
 
     def _checked(
         self, X: Any, y: Any, about: tuple[Any, ...], known: bool, settings: Settings, keys: Any = None
@@ -359,11 +364,12 @@ class Fitting(Late):
         X: Any,
         y: Any,
         sample_weight: Any,
-        groups: Any,
+        clusters: Any,
         added: tuple[Any, Any],
         times: Any,
         settings: Settings,
         keys: Any,
+        max_pending: int,
     ) -> None:
         """Learn the rows of a frame with the columns of the files that the model was fitted to.
 
@@ -371,18 +377,18 @@ class Fitting(Late):
         """
         assert self._table is not None
         times = None if times is None else time_numbers(times, len(X))
-        given = {"target": y, "weight": sample_weight, "cluster": groups, "time": times}
+        given = {"target": y, "weight": sample_weight, "cluster": clusters, "time": times}
         left_out = [name for name, value in given.items() if value is not None]
         offset = checked_offset(self, *added, len(X))
         encoded = self._encoder(*left_out, *(("offset", "exposure") if offset is not None else ())).encode(X)
         offset = encoded.offset if offset is None else offset
-        bad, good = check_encoded(encoded, self.on_bad_rows), np.ones(len(encoded.X), bool)
+        bad, good = check_encoded(encoded, drop=self.missing == "drop"), np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         if not good.any():
             raise ValueError(f"There is no good row to learn from, of {len(good)} row(s).")
         own = zip((encoded.y, encoded.weights, encoded.groups, encoded.times), given.values(), strict=True)
         rest = [mine if value is None else value for mine, value in own]
-        for name, value in zip(("y", "sample_weight", "groups", "times"), rest, strict=True):
+        for name, value in zip(("y", "sample_weight", "clusters", "times"), rest, strict=True):
             if value is not None and np.shape(value)[:1] != (len(good),):
                 raise ValueError(
                     f"{name} must have shape ({len(good)},), one per row of X; got shape {np.shape(value)}."
@@ -394,9 +400,9 @@ class Fitting(Late):
         learner = self._learner
         rows, held = self._to_hold(learner, rows, settings)
         if len(rows.y):
-            size, gaps = self._block_rows(rows.X.shape[1]), self.missing != "raise"
-            learner.learn(batch_of(rows, size, whole=settings.is_exact, gaps=gaps), settings)
-        self._hold(learner, held)
+            size, gaps = self._block_rows(rows.X.shape[1]), settings.fills_gaps
+            learner.learn(batch_of(rows, whole=settings.is_exact, gaps=gaps, block_rows=size), settings)
+        self._hold(learner, held, max_pending)
         learner.n_rejected += len(bad) + rejected
         block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
         self._table = self._table.with_rows(block, rejected)
@@ -422,7 +428,7 @@ class Fitting(Late):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), or (n, k) for a linear model
-            With missing_targets="skip" a row without a target, NaN, is predicted and not learned.
+            Unless missing="raise", a row without a target, NaN, is predicted and not learned.
         sample_weight : array-like of shape (n,), optional
         times : array-like of shape (n,), or one time, optional
             See `fit`. Each row is predicted at its own time.
@@ -460,7 +466,7 @@ class Fitting(Late):
                 rows, rejected = checked_rows(self, X, y, sample_weight, **about)
             rows = rows if linear else rows.copied()
             learner = self._learner if fitted else Learner(settings)
-            known = None if self.missing_targets == "raise" else labelled(rows)[1]
+            known = None if self.missing == "raise" else labelled(rows)[1]
             X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
             batch = Block(X, rows.y, rows.weights, times=rows.times, offset=rows.offset)
             if known is None:
@@ -545,7 +551,7 @@ def _has_offset(settings: Settings, offset: Any, exposure: Any) -> bool:
 
 def _warn_of_unused_parameters(learner: Learner) -> None:
     """Warn if no row depends on some parameters of a function, as where `start` has more entries than it uses."""
-    if not callable(learner.settings.link):
+    if learner.settings.function is None:
         return
     determined = learner.belief.determined(penalised=True)
     if not determined.all():

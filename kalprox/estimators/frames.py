@@ -117,25 +117,25 @@ def _pandas_column(column: Any) -> Any:
         return pa.array(cells, pa.string())
 
 
-def _about_bad(bad: list[BadRow], n: int, on_bad_rows: str) -> str:
+def _about_bad(bad: list[BadRow], n: int, *, drop: bool) -> str:
     """Return what must be said about the bad rows among n rows."""
     shown = "; ".join(
         f"row {row.row - 1}, column {row.column!r}: {row.reason}" + (f" ({row.value!r})" if row.value else "")
         for row in bad[:_SHOWN]
     )
     more = "; ..." if len(bad) > _SHOWN else ""
-    what = "They were skipped." if on_bad_rows == "skip" else "Correct them, or skip them with on_bad_rows='skip'."
+    what = "They were skipped." if drop else "Correct them, or skip them with missing='drop'."
     return f"{len(bad):,} of {n:,} rows cannot be used: {shown}{more}. {what}"
 
 
-def check_encoded(encoded: "Encoded", on_bad_rows: str) -> list[BadRow]:
+def check_encoded(encoded: "Encoded", *, drop: bool) -> list[BadRow]:
     """Warn of unknown levels and rounded numbers; raise a ValueError for bad rows, or warn of them and return them."""
     bad = [BadRow("frame", cell.at + 1, cell.column, cell.reason, cell.value) for cell in encoded.bad]
     for text in replace(encoded.notes, missing={}, unlabelled={}).texts():  # what may be missing is counted elsewhere
         warnings.warn(text, UserWarning, stacklevel=5)
     if bad:
-        message = _about_bad(bad, len(encoded.X), on_bad_rows)
-        if on_bad_rows == "raise":
+        message = _about_bad(bad, len(encoded.X), drop=drop)
+        if not drop:
             raise ValueError(message)
         warnings.warn(message, UserWarning, stacklevel=5)
     return bad

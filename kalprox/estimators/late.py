@@ -1,5 +1,6 @@
 """Targets that are missing, or come later than their rows: `learn_late`, and the rows that wait for it."""
 
+import numbers
 import warnings
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -7,8 +8,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array
-from kalprox._checks import check_finite
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_finite
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import labelled
 from kalprox.estimators.plain import Rows
@@ -21,7 +22,9 @@ from kalprox.sources import Block
 from kalprox.sources.base import concatenated
 from kalprox.sources.times import in_order
 
-__all__ = ["Late"]
+__all__ = ["MAX_PENDING", "Late"]
+
+MAX_PENDING = 100_000  # rows that are held by default until their target comes
 
 
 class _Held(NamedTuple):
@@ -56,7 +59,7 @@ class Late(LearnerEstimator):
         Examples
         --------
         >>> from kalprox import KalproxRegressor
-        >>> model = KalproxRegressor(penalty=None, missing_targets="skip")
+        >>> model = KalproxRegressor()
         >>> X, y = np.array([[1.0], [2.0], [3.0]]), np.array([3.0, np.nan, 7.0])
         >>> model = model.partial_fit(X, y, keys=["a", "b", "c"])
         >>> model.n_rows_seen_, model.n_rows_pending_
@@ -72,7 +75,7 @@ class Late(LearnerEstimator):
             if learner is None or pending is None:
                 raise ValueError(
                     "No row waits for its target: give partial_fit the keys of the rows, and NaN for targets that are "
-                    "not known yet, with missing_targets='skip'."
+                    "not known yet."
                 )
             names = as_keys(keys, len(y))
             pending.check_known(names)
@@ -111,7 +114,7 @@ class Late(LearnerEstimator):
 
     @property
     def n_rows_dropped_(self) -> int:
-        """The number of rows that were dropped before their target came, because `max_pending` newer rows waited."""
+        """The number of rows that were dropped before their target came; see `max_pending` of `partial_fit`."""
         learner = vars(self).get("_learner") or self._unfitted
         return 0 if learner is None or learner.pending is None else learner.pending.n_dropped
 
@@ -130,7 +133,7 @@ class Late(LearnerEstimator):
 
     def _labelled_rows(self, rows: Rows) -> tuple[Rows, int]:
         """Return the rows of a fit that have their target, and the number of others."""
-        if self.missing_targets == "raise":
+        if self.missing == "raise":
             return rows, 0
         found, known = labelled(rows)
         if known is not None and not known.any():
@@ -139,10 +142,10 @@ class Late(LearnerEstimator):
 
     def _to_hold(self, learner: Learner, rows: Rows, settings: Settings) -> tuple[Rows, _Held]:
         """Return the rows of a batch that have their target, and the others, to be held once these are learned."""
-        pending = learner.pending or PendingRows(self.max_pending)
+        pending = learner.pending or PendingRows(MAX_PENDING)
         if rows.keys is not None:
             pending.check_new(rows.keys)
-        found, known = labelled(rows) if self.missing_targets != "raise" else (rows, None)
+        found, known = labelled(rows) if self.missing != "raise" or rows.keys is not None else (rows, None)
         if known is None or rows.keys is None:
             return found, _Held(0 if known is None else int((~known).sum()), [])
         waiting = rows.part(~known)
@@ -163,14 +166,16 @@ class Late(LearnerEstimator):
                 held.append((key, PendingRow(X[[i]] if sparse else X[i], weight, group, time, offset, issued[i])))
         return found, _Held(n, held)
 
-    def _hold(self, learner: Learner, held: _Held) -> None:
-        """Hold rows without a target, and count them."""
+    def _hold(self, learner: Learner, held: _Held, max_pending: int) -> None:
+        """Hold rows without a target, at most `max_pending` of them, and count them."""
+        if not (isinstance(max_pending, numbers.Integral) and max_pending >= 1):
+            raise ValueError(f"max_pending must be a whole number >= 1; got {max_pending!r}.")
         if not held.n:
             return
         learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + held.n)
         if held.rows:
-            learner.pending = learner.pending or PendingRows(self.max_pending)
-            learner.pending.capacity = self.max_pending
+            learner.pending = learner.pending or PendingRows(max_pending)
+            learner.pending.capacity = max_pending
             for key, row in held.rows:
                 learner.pending.add(key, row)
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.predicting import Predicting
 
@@ -55,7 +55,7 @@ class FindingOutliers(Predicting):
         -------
         weights : array of shape (n,)
         flags : array of bool, shape (n,)
-            False for rows that are skipped with on_bad_rows="skip".
+            False for rows that are dropped with missing="drop".
 
         Examples
         --------

@@ -5,7 +5,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from kalprox._text import plain_number
+from kalprox.base.text import plain_number
 from kalprox.estimators.fitting import Fitting
 from kalprox.learning.path import Path
 

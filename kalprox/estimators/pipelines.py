@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 
 __all__ = ["predict_interval"]
 
@@ -26,7 +26,7 @@ def predict_interval(model: Any, X: Any, level: float = 0.95, **options: Any) ->
     level : float
         The probability that an interval contains a new observation, strictly between 0 and 1.
     **options
-        `sigma` and `method` of `KalproxRegressor.predict_interval`.
+        `sigma`, `of` and `method` of `KalproxRegressor.predict_interval`.
 
     Returns
     -------

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import _check_feature_names
 
-from kalprox._arrays import Array
-from kalprox._checks import all_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import all_usable
 from kalprox.estimators.frames import class_of, column_names, frame_kind, same_columns
 
 __all__ = ["FLOAT64", "Rows", "is_plain_row", "plain_inputs", "plain_rows"]
@@ -50,7 +50,7 @@ def is_plain_row(model: Any, X: Any) -> bool:
         return False
     if X.shape != (1, model.n_features_in_) or X.dtype != FLOAT64 or model._learner.settings.missing != "raise":
         return False
-    if model.missing != "raise" or model.on_bad_rows != "raise" or model._table is not None:
+    if model.missing != "raise" or model._table is not None:
         return False
     return "feature_names_in_" not in vars(model)
 

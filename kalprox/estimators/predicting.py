@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
@@ -15,7 +15,7 @@ from kalprox.estimators.frames import frame_kind
 from kalprox.estimators.plain import Rows
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.learning.rules import check
-from kalprox.predictive import Mixture, Student
+from kalprox.predictive import Mixture, Student, central_interval
 from kalprox.sources.times import time_numbers
 from kalprox.structures import UnderstatedWarning
 
@@ -47,11 +47,11 @@ class Predicting(LearnerEstimator):
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
             A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
             files: numbers, text and dates are encoded as they were there, and other columns are ignored. Unknown levels
-            and, with on_bad_rows="skip", bad rows are counted in a warning.
+            and, with missing="drop", bad rows are counted in a warning.
         return_std : bool
         sigma : float or array-like of shape (n,), optional
             The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (of any row with
-            weights="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
+            weight_kind="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
             `noise_var_` * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
             mean. With a `structure` that drops correlations, that is too small along contrasts of correlated columns:
             a warning tells where it is more than a hundredth of the variance.
@@ -75,7 +75,7 @@ class Predicting(LearnerEstimator):
         Returns
         -------
         mean : array of shape (n,) or (n, k)
-            NaN for bad rows with on_bad_rows="skip".
+            NaN for bad rows with missing="drop".
         std : array of the same shape, only with return_std
             The scale of the predictive distribution, including the noise: the standard deviation if the noise variance
             is given, and the scale of Student's t distribution with `noise_dof_` degrees of freedom if it is learned.
@@ -158,7 +158,7 @@ class Predicting(LearnerEstimator):
             return Student(nothing, nothing.copy(), np.nan)
         rows, gaps = Rows(X, np.zeros(X.shape[0]), offset=offset), self._may_have_gaps(X)
         sparse = self._fitted.settings.structure is not None
-        batch = batch_of(rows, self.block_size, whole=False, gaps=gaps, keep_sparse=sparse)
+        batch = batch_of(rows, whole=False, gaps=gaps, keep_sparse=sparse)
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
             # one for all blocks
@@ -177,7 +177,8 @@ class Predicting(LearnerEstimator):
         if kind is Mixture:
             parts = zip(*(one.parts for one in found), strict=True)
             return Mixture(tuple(self._joined(list(part), good, one_dof=one_dof) for part in parts), first.weights)
-        shared = {"dof": first.dof} if kind is Student and one_dof else {}
+        shared = {name: value for name, value in first._asdict().items() if np.ndim(value) == 0}
+        shared |= {"dof": first.dof} if one_dof and hasattr(first, "dof") else {}
         columns = {name: [getattr(one, name) for one in found] for name in kind._fields if name not in shared}
         return kind(**{name: _filled(np.concatenate(arrays), good) for name, arrays in columns.items()}, **shared)
 
@@ -205,7 +206,7 @@ class Predicting(LearnerEstimator):
         gaps = self._may_have_gaps(X)
         with self._lock:
             reader = self._fitted.reader(X, live=False)
-        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False, gaps=gaps)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0])), whole=False, gaps=gaps)
         return _filled(np.concatenate([reader.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
 
     def predict_interval(
@@ -214,12 +215,13 @@ class Predicting(LearnerEstimator):
         level: float = 0.95,
         sigma: Any = None,
         *,
+        of: str = "target",
         method: str = "gaussian",
         offset: Any = None,
         exposure: Any = None,
         time: Any = None,
     ) -> tuple[Array, Array]:
-        """Return predictive intervals, which contain a new observation with probability `level`.
+        """Return predictive intervals, which contain the target of a new row, or its mean, with probability `level`.
 
         Parameters
         ----------
@@ -227,8 +229,9 @@ class Predicting(LearnerEstimator):
         level : float
             Strictly between 0 and 1.
         sigma : float or array-like of shape (n,), optional
-            The relative standard deviation of the noise of the new rows; see `predict`. With 0 the interval is that of
-            the mean of a new observation.
+            The relative standard deviation of the noise of the new rows; see `predict`.
+        of : {"target", "mean"}
+            What the interval is about: the target of a new row, or its mean, which has no noise.
         method : {"gaussian", "conformal"}
             "gaussian": central intervals of the predictive distribution, right if the noise is normal with equal
             variance. "conformal": the ends are multiples of `std` that were adjusted after every batch, so that each
@@ -253,6 +256,7 @@ class Predicting(LearnerEstimator):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        sigma = _sigma_of(of, sigma, method)
         if method not in INTERVALS:
             raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
         settings = self._fitted.settings
@@ -279,9 +283,23 @@ class Predicting(LearnerEstimator):
         if ends is not None:
             low, high = ends
             return found.mean - low * found.std, found.mean + high * found.std
-        if isinstance(found, Student):
-            return found.interval(level)
-        return found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
+        return central_interval(found, level)
+
+
+def _sigma_of(of: str, sigma: Any, method: str) -> Any:
+    """Return the relative standard deviation of the noise that an interval of this kind includes."""
+    if of not in ("target", "mean"):
+        raise ValueError(f"of must be 'target' or 'mean'; got {of!r}.")
+    if of == "target":
+        if sigma is not None and not np.all(np.asarray(sigma, np.float64) > 0):
+            raise ValueError(f"sigma must be > 0; got {sigma!r}. For the interval of the mean use of='mean'.")
+        return sigma
+    if sigma is not None or method == "conformal":
+        what = "method='conformal' is" if sigma is None else "sigma is"
+        raise ValueError(
+            f"{what} about the targets of new rows, and of='mean' about their mean: leave one of them out."
+        )
+    return 0.0
 
 
 def _checked_sigma(sigma: Any, n: int) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
@@ -87,7 +87,7 @@ class PredictingClasses(LearnerEstimator):
         Returns
         -------
         proba : array of shape (n, m)
-            NaN for bad rows with on_bad_rows="skip".
+            NaN for bad rows with missing="drop".
         std : array of shape (n, m), only with return_std
 
         For a Dask array these are lazy arrays. For a Dask frame, and for a Spark frame, they are columns p_NAME, and
@@ -200,16 +200,15 @@ class PredictingClasses(LearnerEstimator):
             rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
             values = []
             how = {"gaps": self._may_have_gaps(X), "keep_sparse": self._fitted.settings.structure is not None}
-            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False, **how):  # type: ignore[union-attr]
+            size = self._block_rows(X.shape[1])
+            for block in batch_of(rows, whole=False, block_rows=size, **how):  # type: ignore[union-attr]
                 values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
             found[slice(None) if good is None else good] = np.concatenate(values)
         return found
 
-    def _block_rows(self, d: int) -> int | str:
+    def _block_rows(self, d: int) -> int | None:
         """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
-        if self.block_size != "auto" or len(self.classes_) == 2:
-            return self.block_size
-        return block_rows(d, len(self.classes_))
+        return None if len(self.classes_) == 2 else block_rows(d, len(self.classes_))
 
 
 def _is_lazy(X: Any) -> bool:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.calibration import Calibration, ChangePoint
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.learning.bank import BankBelief
 from kalprox.learning.bank_weights import ForgetWeights
+from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.summary import Summary
 from kalprox.likelihoods import Likelihood
 
@@ -84,7 +84,7 @@ class Readings(LearnerEstimator):
         Returns
         -------
         Summary
-            Its attributes `coef`, `std`, `t`, `p`, `low`, `high`, `r2` and others are the numbers.
+            Its attributes `coef`, `se`, `t`, `p`, `low`, `high`, `r2` and others are the numbers.
 
         Examples
         --------
@@ -121,7 +121,7 @@ class Readings(LearnerEstimator):
         >>> from kalprox import KalproxRegressor
         >>> frame = KalproxRegressor(penalty=None).fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]).to_frame()
         >>> list(frame.columns)
-        ['name', 'coef', 'std', 'low', 'high', 't', 'p']
+        ['name', 'coef', 'se', 'low', 'high', 't', 'p']
         """
         return self.summary(level).to_frame("polars" if self._frame_kind == "polars" else "pandas")
 
@@ -228,7 +228,7 @@ class Readings(LearnerEstimator):
 
     @property
     def n_rows_rejected_(self) -> int:
-        """The number of rows skipped because of NaN, infinity or values that are too large; see `on_bad_rows`."""
+        """The number of rows skipped because of NaN, infinity or values that are too large; see `missing`."""
         return self._fitted.n_rejected
 
     @property
@@ -247,7 +247,7 @@ class Readings(LearnerEstimator):
         The weights are the probabilities with which the ways to forget are mixed. `forget_weights_.plot()` draws them.
         """
         belief = self._belief
-        if not isinstance(belief, BankBelief):  # an AttributeError, so that hasattr returns False
+        if not isinstance(belief, MixedBelief):  # an AttributeError, so that hasattr returns False
             raise AttributeError(f"forget_weights_ needs forget='auto'; got forget={self.forget!r}.")
         return belief.forget_weights
 

@@ -72,7 +72,7 @@ class Showing(LearnerEstimator):
             extra = ["intercept" if len(coef) == 1 else f"intercept, {target}" for target in targets[: len(coef)]]
             labels, coef, std = [*extra, *labels], np.append(intercept, coef), np.append(intercept_std, std)
         rows = first_rows(labels, np.ravel(coef), np.ravel(std), more=": summary(), to_frame() and plot()")
-        return card("", facts(values, doubts), html_table(("", "coef", "std"), rows))
+        return card("", facts(values, doubts), html_table(("", "coef", "se"), rows))
 
     def plot(
         self,

@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import check_array, check_is
-from kalprox._pickling import PickledFields
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.checks import check_array, check_is
+from kalprox.base.pickling import PickledFields
 from kalprox.information.showing import Shown
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined

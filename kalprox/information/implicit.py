@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.information.linearized import row_terms
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Function, Linear, Model, Offset, Predictor, padded_length

@@ -1,18 +1,17 @@
 """Second-order expansion of the loss of a block at theta, and the information of the linearised rows."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, masked, namespace
+from kalprox.base.arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
-from kalprox.likelihoods import Categorical, Likelihood
+from kalprox.likelihoods import Likelihood
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.row_space import WideFactor
-from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.linalg.triangle import sum_of_squares
-from kalprox.models import GLM, Model, Predictor, predictor
+from kalprox.models import Model, Predictor, predictor
 from kalprox.sources import Block
 
 __all__ = [
@@ -53,7 +52,7 @@ class Expansion(NamedTuple):
 class Spread(NamedTuple):
     """The covariance of many parameters, by what it says about outputs: no matrix of it is made."""
 
-    factor: StructuredFactor
+    factor: Any  # of a structure, which is read as a `kalprox.linalg.factor.Factor` is
     variance: Array  # of the noise, of which the factor is in units
 
 
@@ -75,10 +74,10 @@ def expand(
     """
     X, y = block.X, block.y
     xp, w = namespace(X, y), block.weights
-    likelihood.check(masked(w, y))
+    likelihood.check(y, w)
     with np.errstate(all="ignore"):  # the caller rejects a trial that overflows; no warning is needed
         theta = xp.asarray(theta, y.dtype)
-        if covariance is not None and isinstance(model, GLM) and model.bounded_slope:
+        if covariance is not None and model.bounded_slope:
             f, D = _averaged(model, theta, covariance, X)
         else:
             f, D = model.linearize_rows(theta, X)
@@ -88,10 +87,10 @@ def expand(
                 f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
             )
         averaged = covariance is not None and model.linear and not likelihood.quadratic
-        if averaged and isinstance(likelihood, Categorical):
+        if averaged and likelihood.interacts:
             targets, D = likelihood.matched_rows(y, f, D, _covariances(D, covariance))
             curvature = None
-        elif (averaged and not likelihood.interacts) or (likelihood.majorizes and not descent):
+        elif averaged or (likelihood.majorizes and not descent):
             targets, curvature = likelihood.matched(y, f, output_variances(D, covariance))
         else:
             targets, curvature = likelihood.least_squares(y, f)
@@ -171,7 +170,7 @@ def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: "Ar
         return likelihood.sums(y, at.f, output_variances(at.D, covariance), counts)
 
 
-def _averaged(model: GLM, theta: Array, covariance: "Array | Spread", X: Array) -> tuple[Array, Array]:
+def _averaged(model: Any, theta: Array, covariance: "Array | Spread", X: Array) -> tuple[Array, Array]:
     """Return E[h] and the Jacobian E[h'] x under N(theta, covariance): the best linear approximation of h there.
 
     Both depend on the linear predictor u ~ N(x'theta, x'Vx) alone, so a Gauss-Hermite rule with nine nodes is enough.
@@ -185,7 +184,7 @@ def _averaged(model: GLM, theta: Array, covariance: "Array | Spread", X: Array) 
     return f, slope[:, None] * X
 
 
-def output_leverage(model: GLM, theta: Array, X: Array, leverage: Array, noise_var: float) -> tuple[Array, Array]:
+def output_leverage(model: Predictor, theta: Array, X: Array, leverage: Array, noise_var: float) -> tuple[Array, Array]:
     """Return the variance of h for each row in units of the noise variance, and the share that is not linear.
 
     `leverage` is the variance of the linear predictor in the same units. Where its standard deviation is below 1%, the

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.linalg import qr
 
-from kalprox._arrays import Array, fields_repr, is_number
-from kalprox._text import count
-from kalprox._text import names as listed
+from kalprox.base.arrays import Array, fields_repr, is_number
+from kalprox.base.text import count
+from kalprox.base.text import names as listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import (
+from kalprox.base.arrays import (
     Array,
     alike,
     asarray_like,
@@ -30,8 +30,16 @@ from kalprox._arrays import (
     namespace,
     pytree,
 )
-from kalprox._checks import all_finite, check_array, check_finite, check_floating, check_is, check_positive, concrete
-from kalprox._control import compiled, cond_rare
+from kalprox.base.checks import (
+    all_finite,
+    check_array,
+    check_finite,
+    check_floating,
+    check_is,
+    check_positive,
+    concrete,
+)
+from kalprox.base.control import compiled, cond_rare
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle

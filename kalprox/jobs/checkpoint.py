@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kalprox import model_file
-from kalprox._extras import load
-from kalprox._files import is_stream, remove_partial_files
+from kalprox.base.extras import load
+from kalprox.base.files import is_stream, remove_partial_files
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._files import check_distinct
+from kalprox.base.files import check_distinct
 from kalprox.jobs.base import FitRun, Job, Progress
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory

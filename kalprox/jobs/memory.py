@@ -2,7 +2,7 @@
 
 import warnings
 
-from kalprox._memory import address_space, memory_of_machine, shown_bytes
+from kalprox.base.memory import address_space, memory_of_machine, shown_bytes
 from kalprox.structures import Structure
 
 __all__ = ["MATRICES", "check_memory"]

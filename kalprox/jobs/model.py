@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from kalprox import model_file
-from kalprox._memory import check_address_space
-from kalprox._text import code, count
+from kalprox.base.memory import check_address_space
+from kalprox.base.text import code, count
 from kalprox.base.tree import expect
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
@@ -33,7 +34,6 @@ __all__ = ["TableModel"]
 
 _FEW_LEVELS = 10  # of which a column of a few rows may have nearly as many
 _MAX_CLASSES = 5  # that the headline names
-_ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that do not matter for files
 _SKIPPED = BadRow("array", 0, "", "NaN, infinity or too large", "")  # a bad row of which no more is known
 
 
@@ -57,7 +57,7 @@ class TableModel:
     fitted_to : {"files", "frame", "array"}
         Whether the file describes a table, or has the names of the columns of a frame, or neither.
     reading : dict
-        How an estimator takes rows: `block_size` and `on_bad_rows`.
+        What an estimator has besides the settings of its learner: the weights of classes.
     """
 
     learner: Learner
@@ -65,7 +65,7 @@ class TableModel:
     record: FitRecord = field(default_factory=FitRecord)
     sources: tuple[str, ...] = ()
     fitted_to: str = "files"
-    reading: Mapping[str, Any] = field(default_factory=lambda: dict(_ESTIMATOR))
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
@@ -133,7 +133,7 @@ class TableModel:
             expect(tuple(map(label_of, labels)) == tuple(map(label_of, columns.classes)))
             record = checked_record(table["account"], columns)
             expect(conforms(tuple[str, ...], table["sources"]))
-        return cls(learner, columns, record, tuple(table["sources"]), reading=_reading(about))
+        return cls(learner, columns, record, tuple(table["sources"]), reading=about["estimator_settings"])
 
     @classmethod
     def of_learner(
@@ -142,7 +142,7 @@ class TableModel:
         *,
         n_features: int,
         feature_names: list[str] | None,
-        estimator_settings: Mapping[str, Any] = _ESTIMATOR,
+        estimator_settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> "TableModel":
         """Return the model of a learner that was not fitted to files; raise a ValueError if it has several targets."""
         classes = tuple(str(label_of(label)) for label in estimator_settings.get("classes", ()))
@@ -161,7 +161,7 @@ class TableModel:
         quality = DataQuality(read=learner.n_rows + bad, bad=bad, reasons=reasons)
         fitted_to = "array" if feature_names is None else "frame"
         settings = learner.settings
-        gaps, unlabelled = settings.missing != "raise", settings.missing_targets == "skip"
+        gaps, unlabelled = settings.fills_gaps, settings.missing != "raise"
         columns = Columns(target, numeric=tuple(names), classes=classes, gaps=gaps, unlabelled=unlabelled)
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
@@ -278,8 +278,3 @@ class TableModel:
     def to_frame(self, kind: str = "pandas", level: float = 0.95) -> Any:
         """Return the table of the coefficients as a data frame; see `kalprox.learning.summary.Summary.to_frame`."""
         return self.summary(level).to_frame(kind)
-
-
-def _reading(about: dict[str, Any]) -> dict[str, Any]:
-    reading: dict[str, Any] = _ESTIMATOR | about["estimator_settings"]
-    return reading

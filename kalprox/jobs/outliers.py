@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.learning.belief import Belief
-from kalprox.learning.filtered import FilteredBelief
 from kalprox.learning.flags import RowFlags, flags_at, flags_between
 from kalprox.learning.learner import Learner
+from kalprox.learning.linearised import Linearised
+from kalprox.learning.state import State
 from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow, Quarantine, Reason
 
@@ -46,17 +46,17 @@ class OutlierLog:
 
     def finish(self, learner: Learner) -> None:
         """Write the outliers of a warm-up that has not ended."""
-        belief = learner.belief
-        assert isinstance(belief, FilteredBelief)
-        if belief.state.held is not None and (rows := belief.held_rows()) is not None:
-            self._write(rows.y, flags_at(belief, rows))
+        state = learner.state
+        assert isinstance(state, Linearised)
+        if state.proximal.held is not None and (rows := state.held_rows()) is not None:
+            self._write(rows.y, flags_at(state, rows))
 
     def judge(self, learner: Learner, block: Block) -> None:
         """Write the outliers of a block that was learned in several passes, by the estimate of all rows."""
         self.places = block.place.names()
-        self._write(block.y, flags_at(learner.belief, block))
+        self._write(block.y, flags_at(learner.state, block))
 
-    def watch(self, before: Belief, piece: Block, after: Belief) -> None:
+    def watch(self, before: State, piece: Block, after: State) -> None:
         """Write the outliers of a piece of a stream, and those of a warm-up that ends with it."""
         found = flags_between(before, piece, after)
         if found is not None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._files import atomic_open, check_distinct, is_stream
-from kalprox._text import csv_cell
+from kalprox.base.files import atomic_open, check_distinct, is_stream
+from kalprox.base.text import csv_cell
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
@@ -64,7 +64,7 @@ def predict(
         A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A device or
         pipe of another name gets CSV. A bad row has empty cells. The columns that the table keeps come first, those of
         bad rows included. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front, see
-        `kalprox._text.csv_cell`.
+        `kalprox.base.text.csv_cell`.
         For classes the columns are the class that is most probable, the probability p_NAME of each class, averaged over
         the posterior, and its standard deviation std_NAME, which the rows leave.
     level : float
@@ -105,7 +105,7 @@ def predict(
     )
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
-    quality, later = DataQuality(), None if time is None else found.belief.ahead(time)
+    quality, later = DataQuality(), None if time is None else found.learner.belief_at(time)
     with _writer(out, table.keep, classes) as write:
         for block in table.blocks_ahead():
             quarantine.take(block.bad, block.read)

@@ -71,7 +71,7 @@ def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda ru
     >>> job = StreamJob(rows, answers, lambda head, style: (Columns("y", numeric=("x",)), {}))
     >>> end = run_stream(job)
     >>> end.counts.learned, end.counts.predicted, answers.getvalue().splitlines()[-1][:23]
-    (3, 1, b'{"row": 4, "mean": 6.6,')
+    (3, 1, b'{"row": 4, "mean": 7.9,')
     """
     with (
         nullcontext() if job.checkpoint is None else Checkpoint(job.checkpoint) as checkpoint,
@@ -191,9 +191,9 @@ class StreamRun:
             check(settings, way="offset")
         check(settings, way="one pass")
         check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize, settings.structure)
-        location = settings.likelihood.location and settings.link != "identity"
+        location = settings.likelihood.location and not settings.is_linear
         # targets, beyond those that are bad rows, or rows that are older than those before them
-        self._may_refuse = (location and settings.targets != "any") or settings.by_time
+        self._may_refuse = (location and not settings.any_target) or settings.by_time
 
     def loop(self) -> None:
         """Answer rows until the input ends, or a signal has come."""

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from kalprox.forgetting import ByTime
 from kalprox.jobs.predict import output_columns, output_names
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRow, PendingRows
 from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.row_parser import OpenedRow, ParsedRows, RowParser, rows_of, stacked
-from kalprox.sources.times import TimeJumps, check_jumps
+from kalprox.sources.times import TimeGoesBack, TimeJumps, check_jumps
 
 __all__ = ["Asking", "Batch"]
 
@@ -115,11 +114,11 @@ class Batch:
         with np.errstate(all="ignore"):  # before rows determine the noise, stds are infinite
             if block.times is None or not learner.settings.by_time:
                 return output_columns(learner, block, classes, asking.level, ends, alone=alone)
-            belief, made = learner.belief, []
+            made = []
             for i, time in enumerate(block.times):  # each row at its own time, until which what is known has faded
                 row, later = rows_of(block, [i]), None
                 with contextlib.suppress(ValueError):  # older than the last row: it is predicted by what is known now
-                    later = belief.ahead(float(time))
+                    later = learner.belief_at(float(time))
                 made.append(output_columns(learner, row, classes, asking.level, ends, alone=alone, later=later))
             return np.concatenate(made, axis=1)
 
@@ -240,10 +239,10 @@ class Batch:
     def _learn_accepted(self, learner: Learner, rows: Block) -> None:
         """Learn rows, of which none may jump ahead in time."""
         kind, since = learner.settings.forgetting, learner.belief.time if learner.is_fitted else None
-        if isinstance(kind, ByTime) and since is not None:
+        if kind.needs_times and since is not None:
             assert rows.times is not None
             try:
-                check_jumps(rows.times, since, kind.half_life, self.asking.max_jump, self.jumped)
+                check_jumps(rows.times, since, kind, self.asking.max_jump, self.jumped)
             except TimeJumps:
                 self.jumped = float(rows.times[-1]) if len(rows) == 1 else self.jumped
                 raise
@@ -255,6 +254,8 @@ class Batch:
         column, reason = columns.target, Reason.REFUSED
         if isinstance(why, TimeJumps):
             column, reason = columns.time, Reason.JUMPS
+        elif isinstance(why, TimeGoesBack):
+            column, reason = columns.time, Reason.GOES_BACK
         self.bad[i] = BadRow(self.parser.name, self.first + i, str(column), reason, value)
         self.statuses[i], self.predicted[:, i] = "bad", np.nan
 

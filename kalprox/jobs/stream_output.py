@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from kalprox._text import csv_line
+from kalprox.base.text import csv_line
 from kalprox.jobs.predict import output_names
 
 __all__ = ["STATUSES", "StreamOutput"]

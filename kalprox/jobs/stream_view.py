@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._text import count
+from kalprox.base.text import count
 from kalprox.jobs.stream import StreamRun
 from kalprox.jobs.stream_state import StreamCounts
 from kalprox.learning.belief import Belief

@@ -11,10 +11,10 @@ from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import ErrorHistory
 from kalprox.jobs.restoring import checked_cursor, checked_places
-from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
+from kalprox.learning.state import State
 from kalprox.learning.step import Call
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
@@ -72,7 +72,7 @@ class _History:
         self.errors, self.rows = errors, learner.n_rows
         self.score = learner.score if learner.is_fitted else Tracking.none(likelihood=learner.settings.likelihood).score
 
-    def watch(self, before: Belief, piece: Block, found: Innovations | None) -> None:
+    def watch(self, before: State, piece: Block, found: Innovations | None) -> None:
         if found is None:
             return
         start, settings, whole = 0, before.settings, found.given is not None  # innovations of a bank are not cut
@@ -90,7 +90,7 @@ def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _H
     if block.count == 0:
         return
 
-    def watch(before: Belief, piece: Block, after: Belief, found: Innovations | None) -> None:
+    def watch(before: State, piece: Block, after: State, found: Innovations | None) -> None:
         if log is not None:
             log.watch(before, piece, after)
         history.watch(before, piece, found)

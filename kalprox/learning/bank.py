@@ -1,28 +1,29 @@
-"""The belief of a model that chooses how to forget: a bank of beliefs, mixed by how well each predicts."""
+"""The state of a model that chooses how to forget: a bank of states, mixed by how well each predicts."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, state
 from kalprox.calibration.blocks import Given
 from kalprox.forgetting import ByRow, Forgetting, RandomWalk
-from kalprox.learning.bank_weights import ForgetWeights, Odds, WeightRecord
-from kalprox.learning.belief import Belief
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.bank_weights import Odds, WeightRecord
+from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.likelihoods import Likelihood
-from kalprox.predictive import Mixture, Predictive, Student, mixed
-from kalprox.predictive.mixture import log_mean, mixture_scores, shares, standard_scores
+from kalprox.predictive import Mixture, Predictive, is_discrete, mixed, normal_scores
+from kalprox.predictive.mixture import log_mean, mixture_scores, shares
 from kalprox.sources import Block, Source
 from kalprox.sources import Counts as RowCounts
 
-__all__ = ["BankBelief", "member_type", "ways_to_forget"]
+__all__ = ["Bank", "member_type", "ways_to_forget"]
 
 _FACTORS = (0.9995, 0.998, 0.99, 0.96)  # which remember 2,000, 500, 100 and 25 rows
 _STEPS = (0.001, 0.01, 0.1)  # the variances of the steps of an intercept that walks, in units of the noise variance
@@ -30,8 +31,8 @@ _ROWS_EACH = 60  # rows per coefficient that a member must remember for its warm
 _PIECE = 32  # rows that a member of another likelihood than the Gaussian predicts together
 
 
-def ways_to_forget(settings: Settings, kind: type[Belief]) -> dict[str, Forgetting]:
-    """Return the ways to forget of a bank of beliefs of this kind, by their names.
+def ways_to_forget(settings: Settings, kind: type[State]) -> dict[str, Forgetting]:
+    """Return the ways to forget of a bank of states of this kind, by their names.
 
     Those that forget more come later. Some let only the intercept walk, where that can be: with an intercept, and in a
     linear model with standard errors of the usual kind, one noise variance, and a fixed penalty.
@@ -39,7 +40,7 @@ def ways_to_forget(settings: Settings, kind: type[Belief]) -> dict[str, Forgetti
     found: dict[str, Forgetting] = {"none": ByRow(1.0)}
     found |= {f"{factor:g}": ByRow(factor) for factor in _FACTORS}
     linear = settings.is_exact and settings.coef_cov == "model" and not settings.noise_depends_on_inputs
-    linear = linear and not settings.standardize and settings.penalty.alpha != "auto"
+    linear = linear and not settings.standardize and settings.alpha != "auto"
     if settings.fit_intercept and (linear or kind.walks):
         found |= {f"intercept {step:g}": RandomWalk(0.0, intercept=step) for step in _STEPS}
     return found
@@ -50,30 +51,26 @@ def _memory(way: Forgetting) -> float:
     return 1 / (1 - way.per_row)
 
 
-def member_type(settings: Settings) -> type[Belief]:
-    """Return the class of belief of a model with one way to forget. JAX is imported only if that class needs it."""
+def member_type(settings: Settings) -> type[State]:
+    """Return the class of state of a model with one way to forget. JAX is imported only if that class needs it."""
     if settings.is_exact:
-        return ExactBelief
-    if settings.structure is not None:
-        from kalprox.learning.structured import StructuredBelief
+        return Exact
+    from kalprox.learning.linearised import Linearised
 
-        return StructuredBelief
-    from kalprox.learning.filtered import FilteredBelief
-
-    return FilteredBelief
+    return Linearised
 
 
-def _matched_type(settings: Settings, block: Block | None) -> type[Belief] | None:
-    """Return the class of belief that learns every row by moment matching, if it can; always if there is no block."""
+def _matched_type(settings: Settings, block: Block | None) -> type[State] | None:
+    """Return the class of state that learns every row by moment matching, if it can; always if there is no block."""
     if settings.likelihood.quadratic:
         return None
-    from kalprox.learning.matched import MatchedBelief
+    from kalprox.learning.matched import Matched
 
-    return MatchedBelief if block is None or MatchedBelief.serves(settings, block) else None
+    return Matched if block is None or Matched.serves(settings, block) else None
 
 
 @state
-class BankBelief(MixedBelief):
+class Bank(State):
     """Beliefs that learn the same rows and forget them in different ways, and the probability of each.
 
     After every row the probability of a member is multiplied by what it had predicted for that row; see
@@ -87,16 +84,26 @@ class BankBelief(MixedBelief):
 
     Attributes
     ----------
+    members : tuple of State
+    odds : Odds
+        The probability of each member.
     record : WeightRecord
         The weights along the stream.
     """
 
+    members: tuple[State, ...]
+    odds: Odds
     record: WeightRecord
+
+    @cached_property
+    def belief(self) -> MixedBelief:
+        beliefs = tuple(member.belief for member in self.members)
+        return MixedBelief(self.settings, beliefs, self.odds, self.names, self.record)
 
     # ---- learning --------------------------------------------------------------------------------------
 
     @classmethod
-    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "BankBelief":
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Bank":
         first = next(iter(blocks))
         kind = _matched_type(settings, first) or member_type(settings)
         ways = list(ways_to_forget(settings, kind).values())
@@ -108,38 +115,34 @@ class BankBelief(MixedBelief):
         return cls(settings, members, odds, WeightRecord.start(odds.weights))
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["BankBelief", RowCounts]:
+    def fit(cls, settings: Settings, source: Source) -> tuple["Bank", RowCounts]:
         check(settings, way="no order")
         raise NotImplementedError
 
-    def with_features(self, more: int) -> "BankBelief":
+    def with_features(self, more: int) -> "Bank":
         return replace(self, members=tuple(member.with_features(more) for member in self.members))
 
-    def learn(self, block: Block) -> "BankBelief":
-        return self.scored(block)[0]
+    def learn(self, block: Block) -> "Bank":
+        return self._predicted(block)[0]
 
-    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+    def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the block: each member divides it into the pieces that it needs."""
         return len(block)
 
-    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["BankBelief", Innovations]:
-        """Return the belief after a block, and the innovations of the mixture."""
+    def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Bank", Innovations]:
+        """Return the state after a block, and the innovations of the mixture."""
         found = [self._taken(member, block, exact) for member in self.members]
         parts = [predicted(self.settings.likelihood, one) for _, one in found]
         return self.after(tuple(member for member, _ in found), block, parts, self._issued(block))
 
-    def _taken(self, member: Belief, block: Block, exact: bool) -> tuple[Belief, Innovations]:
+    def _taken(self, member: State, block: Block, exact: bool) -> tuple[State, Innovations]:
         """Return a member after a block, and its innovations."""
-        rows, start, found = self.record.n, 0, []
-        every = exact or (isinstance(member, ExactBelief) and member.predicts_every_row)
-        while start < len(block):
-            with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large are refused later
-                stop = member.next_piece(block, start, rows, exact=every)
-            piece = block.part(start, min(stop, start + _PIECE) if self._in_pieces and member.predicts else stop)
-            after, one = member.scored(piece, known=rows > 0, exact=every)
-            member = after.observing(piece, one, member)
-            found.append(one)
-            start, rows = start + len(piece), rows + piece.count
+        every = exact or (isinstance(member, Exact) and member.predicts_every_row)
+        most, found = _PIECE if self._in_pieces else len(block), []
+        for one in member.steps(block, self.record.n, every_row=every, most=most):
+            assert one.found is not None
+            member = one.after
+            found.append(one.found)
         return member.closed(), Innovations.concatenated(found)
 
     @property
@@ -150,12 +153,12 @@ class BankBelief(MixedBelief):
     @property
     def _in_pieces(self) -> bool:
         """Whether the members predict the rows of a piece together."""
-        return not isinstance(self.members[0], (ExactBelief, *filter(None, [_matched_type(self.settings, None)])))
+        return not isinstance(self.members[0], (Exact, *filter(None, [_matched_type(self.settings, None)])))
 
     @property
     def n_features(self) -> int:
         """The number of columns of X."""
-        center = self.design.center
+        center = self.belief.design.center
         assert center is not None
         return len(center)
 
@@ -164,23 +167,23 @@ class BankBelief(MixedBelief):
         if len(block) == 1 or not self.settings.diagnose or self.record.n == 0 or may_overflow(block):
             return None
         own = self.settings.own_variance(block)
-        before = self.predict(block.X, None if own is None else np.sqrt(own), block.offset)
+        before = self.belief.predict(block.X, None if own is None else np.sqrt(own), block.offset)
         return in_stds(block.y - before.mean, before.std)
 
     def after(
-        self, members: tuple[Belief, ...], block: Block, parts: list[Predictive], issued: Array | None
-    ) -> tuple["BankBelief", Innovations]:
-        """Return the belief after a block that the members have learned, and the innovations of the mixture.
+        self, members: tuple[State, ...], block: Block, parts: list[Predictive], issued: Array | None
+    ) -> tuple["Bank", Innovations]:
+        """Return the state after a block that the members have learned, and the innovations of the mixture.
 
         `parts` are what the members had predicted, each row from those before it.
         """
         y, counts = block.y, self.settings.counts(block.weights)
         given, u = None, None
-        if isinstance(parts[0], Student):
-            u, log_prob = standard_scores(parts, y)  # type: ignore[arg-type]
-        else:
-            with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if is_discrete(parts[0]):
                 log_prob = np.stack([part.log_prob(y) for part in parts])
+            else:
+                u, log_prob = map(np.stack, zip(*(normal_scores(part, y) for part in parts), strict=True))
         claims: Array = np.stack([np.isfinite(part.mean) & np.isfinite(part.std) for part in parts])
         claims = claims if claims.ndim == log_prob.ndim else claims.all(axis=-1)  # of all classes of a row
         odds, path = self.odds.after(log_prob, claims, counts)
@@ -197,11 +200,11 @@ class BankBelief(MixedBelief):
         found = MixedInnovations.made(Innovations(mean, std, nothing, ones, issued, 1), given)
         return replace(self, members=members, odds=odds, record=record), found
 
-    def observing(self, block: Block, found: Innovations, before: Belief) -> "BankBelief":
-        """Return this belief: its members have observed their own innovations."""
+    def _observing(self, block: Block, found: Innovations, before: State) -> "Bank":
+        """Return this state: its members have observed their own innovations."""
         return self
 
-    def with_settings(self, settings: Settings) -> "BankBelief":
+    def with_settings(self, settings: Settings) -> "Bank":
         kinds = [settings.forgetting_by(member.settings.forgetting) for member in self.members]
         members = tuple(member.with_settings(one) for member, one in zip(self.members, kinds, strict=True))
         return replace(self, settings=settings, members=members)
@@ -221,18 +224,13 @@ class BankBelief(MixedBelief):
         """The ways to forget."""
         return tuple(ways_to_forget(self.settings, type(self.members[0])))[: len(self.members)]
 
-    @property
-    def forget_weights(self) -> ForgetWeights:
-        """How the weights have moved."""
-        return self.record.read(self.names, self.weights)
-
     # ---- saving ----------------------------------------------------------------------------------------
 
     @property
-    def n_held(self) -> int:  # type: ignore[override]
+    def n_held(self) -> int:
         return max(member.n_held for member in self.members)
 
-    def without_rows(self) -> "BankBelief":
+    def without_rows(self) -> "Bank":
         return replace(self, members=tuple(member.without_rows() for member in self.members))
 
     @property
@@ -240,7 +238,7 @@ class BankBelief(MixedBelief):
         return self.members[0].sizes
 
     @classmethod
-    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "BankBelief":
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Bank":
         matched = _matched_type(settings, None) if f"{name}.members.0.A" in saved else None
         kind = matched or member_type(settings)
         ways = list(ways_to_forget(settings, kind).values())

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
-from kalprox._checks import check_usable
-from kalprox.learning.bank import BankBelief
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_usable
+from kalprox.learning.bank import Bank
 from kalprox.learning.bank_weights import Odds
-from kalprox.learning.belief import Belief
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive, Student, mixed
@@ -72,8 +72,8 @@ class BankRows(LiveRows):
     Parameters
     ----------
     settings : Settings
-    belief : BankBelief
-        The belief before these rows.
+    state : Bank
+        The state before these rows.
     tracking : Tracking
         The score and the quantiles before these rows.
     rows : int
@@ -83,13 +83,13 @@ class BankRows(LiveRows):
     """
 
     def __init__(
-        self, settings: Settings, belief: BankBelief, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
+        self, settings: Settings, state: Bank, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
-        self.settings, self.belief, self.tracking = settings, belief, tracking
-        self.buffer = RowBuffer(belief.n_features, None) if buffer is None else buffer
+        self.settings, self.state, self.tracking = settings, state, tracking
+        self.buffer = RowBuffer(state.n_features, None) if buffer is None else buffer
         self.filter: BankFilter | None = None
         self._said: list[Array] = []  # what the members said of each row, shape (K, 2) or (K, 3)
-        self._scored: tuple[BankBelief, Innovations | None] | None = None
+        self._scored: tuple[Bank, Innovations | None] | None = None
         self._before, self._watched = rows, (0, tracking)
         self._most = max(_FEW, min(_MANY, rows))
 
@@ -115,10 +115,10 @@ class BankRows(LiveRows):
     def _live(self) -> BankFilter | None:
         """Return the filter that includes the rows; None if a member has none, or its moments lose their digits."""
         if self.filter is None:
-            filters = [_filter_of(member) for member in self.belief.members]
+            filters = [_filter_of(member) for member in self.state.members]
             if any(one is None for one in filters):
                 return None
-            self.filter, self._said = BankFilter(filters, self.belief.odds), []  # type: ignore[arg-type]
+            self.filter, self._said = BankFilter(filters, self.state.odds), []  # type: ignore[arg-type]
             for i in range(self.buffer.n):
                 self._learn(self.filter, self.buffer.block.part(i, i + 1))
         if any(isinstance(one, MomentFilter) and one.estimate() is None for one in self.filter.filters):
@@ -150,7 +150,7 @@ class BankRows(LiveRows):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def scored(self) -> tuple[BankBelief, Innovations | None]:
+    def scored(self) -> tuple[Bank, Innovations | None]:
         if self._scored is None:
             if self.buffer.n and len(self._said) < self.buffer.n:
                 self.filter = None  # a filter that was pickled is made again
@@ -160,10 +160,10 @@ class BankRows(LiveRows):
             block = Block(X, y, None if block.weights is None else block.weights.copy())
             filters = self.filter.filters if self.filter is not None else []
             members = tuple(
-                _learned(member, one, block) for member, one in zip(self.belief.members, filters, strict=True)
+                _learned(member, one, block) for member, one in zip(self.state.members, filters, strict=True)
             )
             parts = self._parts(y)
-            self._scored = self.belief.after(members, block, parts, None)
+            self._scored = self.state.after(members, block, parts, None)
         return self._scored
 
     def _parts(self, y: Array) -> list[Predictive]:
@@ -180,24 +180,24 @@ class BankRows(LiveRows):
         return vars(self) | {"filter": None, "_said": [], "_scored": None, "_watched": (0, self.tracking)}
 
 
-def _filter_of(member: Belief) -> "SquareRootFilter | MomentFilter | MatchedFilter | None":
+def _filter_of(member: State) -> "SquareRootFilter | MomentFilter | MatchedFilter | None":
     """Return the filter of single rows that continues from a member; None if there is none."""
-    if not isinstance(member, ExactBelief):
-        from kalprox.learning.matched import MatchedBelief
+    if not isinstance(member, Exact):
+        from kalprox.learning.matched import Matched
 
-        return member.filter if isinstance(member, MatchedBelief) else None
-    if not (member.predicts and member.posterior.proper):
+        return member.filter if isinstance(member, Matched) else None
+    if not (member.predicts and member.belief.posterior.proper):
         return None
     return member.filter if member.predicts_every_row else member.moment_filter
 
 
-def _learned(member: Belief, live: Any, block: Block) -> Belief:
+def _learned(member: State, live: Any, block: Block) -> State:
     """Return a member after the rows that its filter has learned."""
-    if isinstance(member, ExactBelief):
+    if isinstance(member, Exact):
         return member.learn(block)
-    from kalprox.learning.matched import MatchedBelief
+    from kalprox.learning.matched import Matched
 
-    assert isinstance(member, MatchedBelief)
+    assert isinstance(member, Matched)
     return member.followed_by(live, block)
 
 

@@ -1,4 +1,4 @@
-"""A belief and its tracking as rows come: single rows and short batches wait in a buffer, and are folded together."""
+"""A state and its tracking as rows come: single rows and short batches wait in a buffer, and are folded together."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_usable
 from kalprox.base.tree import Saved, Sizes, expect, released
 from kalprox.learning.bank_rows import BankFilter
-from kalprox.learning.belief import Belief
-from kalprox.learning.beliefs import belief_type, recent_rows, under
-from kalprox.learning.diagonal_filter import DiagonalFilter
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
@@ -23,6 +20,8 @@ from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
+from kalprox.learning.states import recent_rows, state_type, under
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import ArraySource, Block
@@ -30,13 +29,13 @@ from kalprox.sources.times import in_order
 
 __all__ = ["Buffered", "LiveFilter", "Made"]
 
-# What is updated in place by single rows.
-LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter | DiagonalFilter
+# What is updated in place by single rows; `kalprox.large` has one more, which is read as these are.
+LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter
 Made = tuple[Array, Array]  # the mean and the std of each row, as they were predicted from all rows before it
 
 
 class Buffered:
-    """A belief and its tracking, and the rows since the last fold. Only this class knows of these rows.
+    """A state and its tracking, and the rows since the last fold. Only this class knows of these rows.
 
     Reading folds them into a copy, so that it does not change the state: a stream gives the same bits whether or not it
     is read, or saved and resumed, on the way. An exception leaves everything unchanged.
@@ -51,13 +50,13 @@ class Buffered:
         The current settings.
     n_rows : int
         The number of rows learned, of positive weight.
-    folded : Belief or None
-        The belief without the rows since the last fold; None before the first row.
+    folded : State or None
+        The state without the rows since the last fold; None before the first row.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.n_rows = settings, 0
-        self.folded: Belief | None = None
+        self.folded: State | None = None
         self._tracking = Tracking.none(likelihood=settings.likelihood)  # without the recent rows
         self._rows: RecentRows | LiveRows | None = None  # made when it is first needed
         self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
@@ -97,16 +96,16 @@ class Buffered:
         """Yield a batch whose rows are predicted one by one in the pieces in which it is learned the fastest.
 
         If only single rows can be predicted exactly, a filter of single rows takes a hundredth of the time of the
-        belief. It needs a row to start from.
+        state. It needs a row to start from.
         """
-        belief = self.folded
-        start = int(belief is None and len(batch) > 1 and batch.groups is None)
+        state = self.folded
+        start = int(state is None and len(batch) > 1 and batch.groups is None)
         if start:
             yield batch.part(0, start)
-        belief = self.folded
-        single = belief is not None and belief.matches_rows
-        if isinstance(belief, ExactBelief):
-            fixed = belief.has_fixed_penalty and not settings.forgets
+        state = self.folded
+        single = state is not None and state.matches_rows
+        if isinstance(state, Exact):
+            fixed = state.has_fixed_penalty and not settings.forgets
             single = not fixed and settings.forgetting.fades  # no filter follows a window, or a drift
         if not single or self.settings is not settings or not settings.buffers_rows:
             yield batch.part(start, len(batch))
@@ -122,30 +121,32 @@ class Buffered:
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self.folded is None:
             check(settings, way="one pass")
-            belief, tracking = belief_type(settings).start(settings, blocks), None
+            state, tracking = state_type(settings).start(settings, blocks), None
         else:
-            belief, tracking = self.after_rows()
-            belief = belief if settings is self.settings else under(belief, settings)
-        if not isinstance(batch, Block) and belief.whole_batches:
+            state, tracking = self.after_rows()
+            state = state if settings is self.settings else under(state, settings)
+        if not isinstance(batch, Block) and state.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
-        belief, tracking, counts, made = step(settings, belief, tracking, blocks, self.n_rows, call)
+        state, tracking, counts, made = step(settings, state, tracking, blocks, self.n_rows, call)
+        if self.folded is None:
+            state = state.settled(batch)
         self.settings = settings
-        self.keep(belief, tracking)
+        self.keep(state, tracking)
         self.n_rows += counts.good
         return [(one.mean, one.std) for one in made]
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
         if self.folded is not None and settings is not self.settings and settings.changed(self.settings):
-            belief, tracking = self.after_rows()
-            self.keep(under(belief, settings), tracking)
+            state, tracking = self.after_rows()
+            self.keep(under(state, settings), tracking)
         self.settings = settings
 
     # ---- the buffer ------------------------------------------------------------------------------------
 
     @property
     def _recent(self) -> "RecentRows | LiveRows | None":
-        """The rows since the last fold; None if the belief is not one of rows that are folded together."""
+        """The rows since the last fold; None if the state is not one of rows that are folded together."""
         if self._rows is None and self.folded is not None:
             self._rows = recent_rows(self.settings, self.folded, self._tracking, self.n_rows, self._buffer)
             self._buffer = self._buffer if self._rows is None else self._rows.buffer
@@ -174,7 +175,7 @@ class Buffered:
         if recent.are_full or crosses:
             self.keep(*self.after_rows())
             if crosses:
-                assert isinstance(self.folded, ExactBelief)
+                assert isinstance(self.folded, Exact)
                 self.folded = self.folded.with_new_scorer()
             recent = self._recent
             assert recent is not None
@@ -184,14 +185,14 @@ class Buffered:
             self.keep(*self.after_rows())
         return found
 
-    def after_rows(self) -> tuple[Belief, Tracking]:
-        """Return the belief and the tracking after the rows of the buffer have been folded."""
+    def after_rows(self) -> tuple[State, Tracking]:
+        """Return the state and the tracking after the rows of the buffer have been folded."""
         assert self.folded is not None
         return (self._rows.scored()[0], self._rows.tracked()) if self._rows else (self.folded, self._tracking)
 
-    def keep(self, belief: Belief, tracking: Tracking, *, fresh: bool = False) -> None:
-        """Assign a new belief and tracking, which include all rows; if `fresh`, of other rows than before."""
-        self.folded, self._tracking, self._rows = belief, tracking, None
+    def keep(self, state: State, tracking: Tracking, *, fresh: bool = False) -> None:
+        """Assign a new state and tracking, which include all rows; if `fresh`, of other rows than before."""
+        self.folded, self._tracking, self._rows = state, tracking, None
         if fresh:
             self._buffer = None
         elif self._buffer is not None:
@@ -200,8 +201,8 @@ class Buffered:
     # ---- reading ---------------------------------------------------------------------------------------
 
     @property
-    def belief(self) -> Belief:
-        """The belief after all rows."""
+    def state(self) -> State:
+        """The state after all rows."""
         assert self.folded is not None, "nothing has been learned yet"
         return self._rows.read() if self._rows else self.folded
 
@@ -218,7 +219,7 @@ class Buffered:
     @property
     def std_doubt(self) -> str:
         """Why standard errors may be too small, as of the last fold, in a sentence; empty if nothing is known of it."""
-        return "" if self.folded is None else self.folded.std_doubt
+        return "" if self.folded is None else self.folded.belief.std_doubt
 
     @property
     def _time(self) -> float | None:
@@ -235,7 +236,7 @@ class Buffered:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate. The
-        argument `offsets` is whether the rows have them. If that is wrong there is no filter, and the belief says so.
+        argument `offsets` is whether the rows have them. If that is wrong there is no filter, and the state says so.
         """
         if isinstance(X, np.ndarray) is (self.settings.structure is not None):
             return None  # a filter of a structure is one of sparse rows, and the others are of dense ones
@@ -243,7 +244,7 @@ class Buffered:
             recent = self._recent if self._rows is None else self._rows
             found: LiveFilter | None = None if recent is None else recent.following()
         else:
-            recent = self._rows if isinstance(self.folded, ExactBelief) else self._recent
+            recent = self._rows if isinstance(self.folded, Exact) else self._recent
             found = None if recent is None else recent.followed()
         expected = isinstance(found, MatchingFilter) and found.offsets
         return found if offsets is expected else None
@@ -260,8 +261,8 @@ class Buffered:
 
     def release_rows(self) -> None:
         """Fold the rows that are held; raise a ValueError during a warm-up, which cannot do without its rows."""
-        belief, tracking = self.after_rows()
-        self.keep(belief.without_rows(), released(tracking), fresh=True)
+        state, tracking = self.after_rows()
+        self.keep(state.without_rows(), released(tracking), fresh=True)
 
     def saved(self) -> dict[str, Any]:
         """Return the state as values that can be saved; see `kalprox.base.tree`."""
@@ -275,14 +276,14 @@ class Buffered:
     def restored(cls, settings: Settings, saved: Saved, sizes: Sizes) -> "Buffered":
         """Return what `saved` returned these values of."""
         new = cls(settings)
-        new.folded = belief = belief_type(settings).restored(settings, saved, "belief", sizes)
+        new.folded = state = state_type(settings).restored(settings, saved, "belief", sizes)
         new._tracking = Tracking.restored(settings, saved, "tracking", sizes)
         new.n_rows = saved.count("n_rows")
         if "waiting" in saved:
-            columns = belief.targets if isinstance(belief, ExactBelief) else belief.design.outputs
+            columns = state.targets if isinstance(state, Exact) else state.belief.design.outputs
             new._buffer = RowBuffer.restored(sizes["d"] or 0, columns, saved)
             before = new.n_rows - new._buffer.n
-            new._rows = recent_rows(settings, belief, new._tracking, before, new._buffer)
+            new._rows = recent_rows(settings, state, new._tracking, before, new._buffer)
             expect(new._rows is not None)
         return new
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import MODERATE, Sizes, copied, expect, leaf, state
 from kalprox.calibration import ChangePoint, Changes
 from kalprox.learning.belief import Belief
@@ -122,11 +122,11 @@ class ChangeDetector:
         if new.kind == "residuals" and not len(new.reference):
             return replace(new, rows=new.rows + int(known.sum()))
         weights = np.ones(len(block)) if block.weights is None else block.weights
-        counts = np.ones(len(block)) if settings.weights == "precision" else weights
+        counts = np.ones(len(block)) if settings.weight_kind == "precision" else weights
         times = np.full(len(block), np.nan) if block.times is None else block.times
         X, y = new._observed(block, belief)
         table = np.column_stack([X, y, weights, counts, times])[known]
-        new_dof = 1.0 if settings.likelihood.location else _KNOWN_SPREAD
+        new_dof = 1.0 if settings.likelihood.learns_noise else _KNOWN_SPREAD
         assert settings.change_points is not None
         return new._learned(table, 1 / settings.change_points, new_dof)
 
@@ -149,7 +149,7 @@ class ChangeDetector:
         f = f if block.offset is None else f + block.offset
         likelihood = settings.likelihood
         if likelihood.location:
-            return np.empty((len(f), 0)), block.y - LINKS[str(settings.link)](f)[0]
+            return np.empty((len(f), 0)), block.y - LINKS[settings.link](f)[0]
         learned = dict(zip(_learned_parameter(settings), self.reference[1 + d :], strict=True))
         if learned:
             likelihood = type(likelihood)(**learned)

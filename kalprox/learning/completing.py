@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.learning.belief import Belief
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.exact import Exact
 from kalprox.learning.gaps import Completed, FeatureMoments, Gaps
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.forgetting import faded
@@ -66,42 +67,42 @@ def complete(
     batch: Batch,
     gaps: Gaps,
     settings: Settings,
-    belief: Callable[[], Belief] | None,
+    state: Callable[[], State] | None,
     fitted: Callable[[Block], Belief],
-) -> tuple[Batch, Gaps, Belief | None]:
-    """Return a batch without gaps, the account of gaps after it, and the belief if it had to be changed.
+) -> tuple[Batch, Gaps, State | None]:
+    """Return a batch without gaps, the account of gaps after it, and the state if it had to be changed.
 
     Parameters
     ----------
     batch : Block or ArraySource
     gaps : Gaps
     settings : Settings
-    belief : callable or None
-        Returns the belief before the batch; None if it is the first one.
+    state : callable or None
+        Returns the state before the batch; None if it is the first one.
     fitted : callable
         Returns the belief of some rows alone.
     """
     X, with_cov, moved = batch.X, settings.missing == "marginalize", None
     any_gap = bool(np.isnan(X).any())
     weights = np.ones(len(X)) if (counts := settings.counts(batch.weights)) is None else counts
-    moments, known = gaps.moments, None if belief is None or not any_gap else belief()
+    moments, known = gaps.moments, None if state is None or not any_gap else state()
     if moments is None:
-        moments = FeatureMoments.of_batch(X, weights, with_cov=with_cov) if belief is None else None
-        moments = moments or moments_of(belief(), gaps, settings)  # type: ignore[misc]
+        moments = FeatureMoments.of_batch(X, weights, with_cov=with_cov) if state is None else None
+        moments = moments or moments_of(state(), gaps, settings)  # type: ignore[misc]
     moments = _matching(moments, with_cov=with_cov)
     unseen = moments.unseen
-    if belief is not None and len(unseen):
+    if state is not None and len(unseen):
         moments = moments.with_first_values(X, weights)
         new = unseen[~np.isnan(X[:, unseen]).all(axis=0)]
         if len(new):
-            known = belief() if known is None else known
+            known = state() if known is None else known
             known = moved = _moved(known, new, moments.mean[new])
     if not any_gap:
-        left = 1.0 if belief is None else _left(settings, batch, weights, belief)
-        after = moments if belief is None else moments.after(X, Completed(X), weights, left)
+        left = 1.0 if state is None else _left(settings, batch, weights, state)
+        after = moments if state is None else moments.after(X, Completed(X), weights, left)
         return batch, gaps.after(X, weights, after), moved
     exact = known is None and settings.is_exact
-    if not (exact or isinstance(known, ExactBelief)):
+    if not (exact or isinstance(known, Exact)):
         _check_seen(X, moments)
     if with_cov and settings.is_exact and np.ndim(batch.y) == 2:
         check(settings, way="targets")
@@ -110,10 +111,10 @@ def complete(
         if known is None:
             coef, variance = _beforehand(batch, moments, weights, settings, fitted)
         else:
-            coef, variance = known.coef, float(np.asarray(known.noise.variance))
+            coef, variance = known.belief.coef, float(np.asarray(known.belief.noise.variance))
     done = moments.completed(X, coef, weights)
-    left = 1.0 if belief is None else _left(settings, batch, weights, belief)
-    after = moments if belief is None else moments.after(X, done, weights, left)
+    left = 1.0 if state is None else _left(settings, batch, weights, state)
+    after = moments if state is None else moments.after(X, done, weights, left)
     learned_weights, noise = batch.weights, None
     if done.open is not None and settings.is_exact:
         noise = _noise(done.open, variance)
@@ -123,22 +124,22 @@ def complete(
     return _changed(batch, done.X, learned_weights, noise), gaps.after(X, weights, after), moved
 
 
-def _left(settings: Settings, batch: Batch, weights: Array, belief: Callable[[], Belief]) -> float:
+def _left(settings: Settings, batch: Batch, weights: Array, state: Callable[[], State]) -> float:
     """Return what forgetting leaves of the rows before these; all of them if it is no one factor that fades rows."""
     if settings.is_bank or not (settings.forgets and settings.forgetting.fades):
         return 1.0
-    since = belief().time if settings.by_time else None
+    since = state().time if settings.by_time else None
     left = faded(weights, settings.forgetting, times=batch.times, since=since).left
     return 1.0 if left is None else float(left)
 
 
-def moments_of(belief: Belief, gaps: Gaps, settings: Settings) -> FeatureMoments:
+def moments_of(state: State, gaps: Gaps, settings: Settings) -> FeatureMoments:
     """Return the moments of the features: those of the account, or of the information of rows without gaps."""
     with_cov = settings.missing == "marginalize"
     if gaps.moments is not None:
         return _matching(gaps.moments, with_cov=with_cov)
-    if isinstance(belief, ExactBelief):
-        return FeatureMoments.of_information(belief.information, with_cov=with_cov)
+    if isinstance(state, Exact):
+        return FeatureMoments.of_information(state.information, with_cov=with_cov)
     raise ValueError(
         f"missing={settings.missing!r} needs the means of the features, and this model has learned rows without "
         "keeping them. Set missing before the first rows: use fit."
@@ -166,9 +167,9 @@ def _check_seen(X: Array, moments: FeatureMoments) -> None:
         )
 
 
-def _moved(belief: Belief, columns: Array, values: Array) -> Belief:
-    """Return the belief with the first values of columns in place of the constants that stood for them."""
-    return belief.with_origin(columns, values) if isinstance(belief, ExactBelief) else belief
+def _moved(state: State, columns: Array, values: Array) -> State:
+    """Return the state with the first values of columns in place of the constants that stood for them."""
+    return state.with_origin(columns, values) if isinstance(state, Exact) else state
 
 
 def _noise(left_open: Array, variance: float | None) -> Array | None:

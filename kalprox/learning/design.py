@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array, masked
-from kalprox._pickling import PickledFields
+from kalprox.base.arrays import Array, masked
+from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.models import Model, Offset
 from kalprox.regularizers import Regularizer

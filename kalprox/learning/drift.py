@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox.forgetting import RandomWalk
+from kalprox.base.arrays import Array
+from kalprox.forgetting import Forgetting
 from kalprox.information import Information
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
 from kalprox.linalg.centering import follow_mean, recenter, stacked_triangle
@@ -25,7 +25,7 @@ _LARGE = 1e4  # a variance of steps, in units of what is known, beyond which a C
 
 
 def fold_drifting(
-    info: Information, walk: RandomWalk, block: Block, counts: Array | None, *, intercept: bool
+    info: Information, walk: Forgetting, block: Block, counts: Array | None, *, intercept: bool
 ) -> Information:
     """Return the information after a block of rows, each of which is one step of the walk. O((d + 64)^3) for 64 rows.
 
@@ -35,7 +35,7 @@ def fold_drifting(
     ----------
     info : Information
         Of the rows before the block.
-    walk : RandomWalk
+    walk : Forgetting
     block : Block
         Rows of weight 0 are no rows.
     counts : array of shape (b,), optional
@@ -73,7 +73,7 @@ def fold_drifting(
     return Information(T, shift, np.asarray(total + more), np.asarray(squares + more), info.targets)
 
 
-def walked(info: Information, walk: RandomWalk, *, intercept: bool) -> Information:
+def walked(info: Information, walk: Forgetting, *, intercept: bool) -> Information:
     """Return what is known of the coefficients after one more step, before the next row. O(d^3)."""
     T, shift = (info.T, info.shift) if intercept else _at_origin(info)
     T = _one_step(T, _steps(walk, info.d, shift, intercept=intercept))
@@ -85,7 +85,7 @@ def _at_origin(info: Information) -> tuple[Array, Array]:
     return recenter(info.T, info.shift), np.zeros_like(info.shift)
 
 
-def _steps(walk: RandomWalk, d: int, shift: Array, *, intercept: bool) -> Array:
+def _steps(walk: Forgetting, d: int, shift: Array, *, intercept: bool) -> Array:
     """Return G of shape (p, m), the steps of the columns of T for m independent standard normal variables.
 
     The intercept at the point c is that at zero plus c'theta, so that steps of theta move it, too.
@@ -133,7 +133,7 @@ def _one_step(T: Array, G: Array) -> Array:
 
 
 def walking_innovations(
-    live: SquareRootFilter, block: Block, walk: RandomWalk, own: Array | None, counts: Array | None
+    live: SquareRootFilter, block: Block, walk: Forgetting, own: Array | None, counts: Array | None
 ) -> Innovations:
     """Return the innovations of a block, each row predicted from all rows before it, and from a step before it.
 

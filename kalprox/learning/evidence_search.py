@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrs, dtrtri
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.solvers.moments import factor
 
 __all__ = ["EvidenceSearch"]

@@ -1,35 +1,35 @@
-"""The exact belief of a linear model: how rows are folded into its information, and predicted before that."""
+"""The state of a linear model: how rows are folded into its information, and predicted before that."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
-from math import inf, log
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import LARGEST, check_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import LARGEST, check_usable
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
-from kalprox.forgetting import ByRow, ByTime, RandomWalk, Window
 from kalprox.information import Information, merge
-from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
-from kalprox.learning.drift import LONGEST, fold_drifting, walked, walking_innovations
+from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
 from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import FIRST_PIECE, State, check_any_row
 from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import row_coordinates
 from kalprox.posterior import InformationPosterior
-from kalprox.predictive import Predictive, Student
+from kalprox.predictive import Student
 from kalprox.regularizers import Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
@@ -37,7 +37,7 @@ from kalprox.sources.forgetting import course, faded
 from kalprox.sources.times import check_later
 from kalprox.sources.weighting import CountedSource, counts_of
 
-__all__ = ["ExactBelief"]
+__all__ = ["Exact"]
 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact
@@ -46,67 +46,111 @@ _MANY_COLUMNS = 512
 
 
 @state
-class ExactBelief(LinearBelief):
-    """The belief of a linear model as rows come: what is learned from each, and how it was predicted before."""
+class Exact(State):
+    """The information of the rows of a linear model, and how each row is learned and was predicted before.
 
-    scorer: Scorer | None = leaf(default=None, derived=True)  # what predicted the last rows
-    window: WindowRows | None = None  # the rows of the window, if there is one
+    Attributes
+    ----------
+    information : Information
+    folds : Folds or None
+        The rows in folds, if alpha is chosen by cross-validation.
+    spread_before : array of shape (d,) or None
+        The `spread` of the belief before the last rows.
+    elapsed : float or None
+        What the time since the last row has left of the weights; None for all.
+    scorer : Scorer or None
+        What predicted the last rows.
+    window : WindowRows or None
+        The rows of the window, if there is one.
+    """
+
+    information: Information
+    folds: Folds | None = None
+    spread_before: Array | None = leaf("d", sign="nonnegative", default=None)
+    elapsed: float | None = leaf(default=None, given=True)
+    scorer: Scorer | None = leaf(default=None, derived=True)
+    window: WindowRows | None = None
+
+    whole_batches: ClassVar[bool] = True
+
+    @cached_property
+    def belief(self) -> LinearBelief:
+        return LinearBelief(
+            self.settings,
+            self.information,
+            self.folds,
+            spread_before=self.spread_before,
+            elapsed=self.elapsed,
+            sandwich=self.sandwich,
+            input_noise=self.input_noise,
+            time=self.time,
+        )
+
+    @property
+    def targets(self) -> int | None:
+        return self.information.targets
+
+    @property
+    def effective_rows(self) -> float:
+        return float(self.information.effective_rows)
 
     def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless what the settings need is there, for as many targets."""
-        window = self.settings.forgetting.rows if isinstance(self.settings.forgetting, Window) else None
+        window = self.settings.forgetting.window
         expect(self.targets == sizes["k"] and sizes["p"] == 1 + self.information.d)
         expect(window == (self.window and self.window.size))
         expect((self.time is None) or self.settings.by_time)
 
-    whole_batches: ClassVar[bool] = True
-
     # ---- learning --------------------------------------------------------------------------------------
 
     @classmethod
-    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "ExactBelief":
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Exact":
         block = next(iter(blocks))
         targets = block.y.shape[1] if block.y.ndim == 2 else None
         if targets is not None:
             check(settings, way="targets")
         d, kind = block.X.shape[1], settings.forgetting
-        if isinstance(kind, RandomWalk):
-            kind.steps(d, intercept=settings.fit_intercept)  # raises an error if it is about another model
-        window = WindowRows.empty(kind.rows, settings.weights, d, targets) if isinstance(kind, Window) else None
+        kind.steps(d, intercept=settings.fit_intercept)  # raises an error if it is about another model
+        window = None if kind.window is None else WindowRows.empty(kind.window, settings.weight_kind, d, targets)
         zero = Information.zero(d, targets)
         return cls(settings, replace(zero, T=zero.T[:1]), window=window)  # as many rows of T as were learned
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
+    def fit(cls, settings: Settings, source: Source) -> tuple["Exact", Counts]:
         """Fit in one pass to a source without an order of rows; another one sums scores, if `coef_cov` needs them."""
         check(settings, way="no order")
-        folded = CountedSource(source, settings.weights).fold(Information.from_block)
+        folded = CountedSource(source, settings.weight_kind).fold(Information.from_block)
         check_any_row(folded.counts)
         assert folded.total is not None
         return cls(settings, folded.total).with_scores_of(source), folded.counts
 
-    def learn(self, block: Block) -> "ExactBelief":
-        """Return the belief after one more block of b rows. Exact up to rounding; O(b d^2)."""
-        if not self._by_prediction:
+    def learn(self, block: Block) -> "Exact":
+        """Return the state after one more block of b rows. Exact up to rounding; O(b d^2)."""
+        if not self.belief.by_prediction:
             return self._fold(block)
-        belief, start, counts = self, 0, self.settings.counts(block.weights)
+        state, start, counts = self, 0, self.settings.counts(block.weights)
         while start < len(block):
-            left = belief._current_folds.left
+            left = state._current_folds.left
             stop = start + piece_reaching(left, None if counts is None else counts[start:], len(block) - start)
-            belief = belief._fold(block.part(start, stop))
+            state = state._fold(block.part(start, stop))
             start = stop
-        return belief
+        return state
 
     @property
     def _current_folds(self) -> Folds:
         """The folds for the choice of alpha by cross-validation; empty ones if it was not asked for before."""
-        return self.folds or Folds.start(partial(ExactBelief, self.settings), self.information)
+        return self.folds or Folds.start(partial(LinearBelief, self.settings), self.information)
 
-    def _fold(self, block: Block, visit: Callable[[int, int], None] | None = None) -> "ExactBelief":
+    def _fold(self, block: Block, visit: Callable[[int, int], None] | None = None) -> "Exact":
         info, weights, kind, sandwich = self.information, block.weights, self.settings.forgetting, self.sandwich
-        counts, squares, noise, window = counts_of(weights, self.settings.weights), None, self.input_noise, self.window
+        counts, squares, noise, window = (
+            counts_of(weights, self.settings.weight_kind),
+            None,
+            self.input_noise,
+            self.window,
+        )
         left, folds = None, None
-        if block.times is not None and not isinstance(kind, ByTime):
+        if block.times is not None and not kind.needs_times:
             check(self.settings, way="times")
         if self.settings.noise_depends_on_inputs or block.noise is not None:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
@@ -124,45 +168,34 @@ class ExactBelief(LinearBelief):
         if window is not None:
             window = window.after(block)
             info = window.information
-        elif isinstance(kind, RandomWalk):
-            about = counts_of(weights, self.settings.weights)
+        elif kind.walks:
+            about = counts_of(weights, self.settings.weight_kind)
             about = weights if about is None else about
             info = fold_drifting(info, kind, block, about, intercept=self.settings.fit_intercept)
         else:
             info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
-            if self._by_prediction:
+            if self.belief.by_prediction:
                 rows, times_seen = (block.X, block.y, weights, counts, squares), self.settings.counts(block.weights)
                 n = float(len(block) if times_seen is None else times_seen.sum())
                 folds = self._current_folds.after(lambda one: one.fold(*rows), n, left)
         if not np.abs(info.T.diagonal()).max() < LARGEST:  # otherwise no value is larger
             check_usable(block.X, block.y, block.weights)
-        added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
+        added: dict[str, Any] = {"spread_before": self.belief.spread, "sandwich": sandwich, "input_noise": noise}
         scorer = self.current_scorer if float(self.information.rows) else None
         added["scorer"] = scorer if scorer is None or scorer.serves_on(float(info.rows), len(block)) else None
         added |= {"time": time, "window": window}
-        return ExactBelief(self.settings, info, folds, **added)
+        return Exact(self.settings, info, folds, **added)
 
-    def with_settings(self, settings: Settings) -> "ExactBelief":
-        if not settings.is_exact:
-            raise ValueError("link, likelihood and structure cannot change between calls of partial_fit: use fit.")
-        refuse_scores(self.settings, settings)
-        if settings.changed(self.settings, "weights"):
-            raise ValueError(
-                f"weights cannot change between calls of partial_fit, because earlier rows were counted as "
-                f"{self.settings.weights!r}: use fit."
-            )
-        if settings.changed(self.settings, "forget") and isinstance(settings.forgetting, Window):
-            raise ValueError(
-                f"forget cannot become {settings.forgetting!r} between calls of partial_fit, because the rows learned "
-                "so far are not held: use fit."
-            )
-        folds = self.folds and self.folds.under(partial(ExactBelief, settings))
-        about = {"window": self.window} if isinstance(settings.forgetting, Window) else {"window": None}
-        time = self.time if settings.by_time else None
-        return replace(self, settings=settings, folds=folds, spread_before=self.spread, scorer=None, time=time, **about)
+    def with_settings(self, settings: Settings) -> "Exact":
+        folds = self.folds and self.folds.under(partial(LinearBelief, settings))
+        window = None if settings.forgetting.window is None else self.window
+        time, before = self.time if settings.by_time else None, self.belief.spread
+        return replace(
+            self, settings=settings, folds=folds, spread_before=before, scorer=None, time=time, window=window
+        )
 
-    def with_origin(self, columns: Array, values: Array) -> "ExactBelief":
-        """Return the belief with other values of columns that have been zero in all rows. Exact."""
+    def with_origin(self, columns: Array, values: Array) -> "Exact":
+        """Return the state with other values of columns that have been zero in all rows. Exact."""
         sandwich, noise = self.sandwich, self.input_noise
         if sandwich is not None and sandwich.center is not None:
             center = sandwich.center.copy()
@@ -171,22 +204,20 @@ class ExactBelief(LinearBelief):
         information = self.information.with_origin(columns, values)
         noise = noise and InputNoise(noise.information.with_origin(columns, values))
         folds = self.folds and self.folds.mapped(lambda one: one.with_origin(columns, values))
-        return replace(
-            self, information=information, folds=folds, sandwich=sandwich, input_noise=noise, scorer=None, found=None
-        )
+        return replace(self, information=information, folds=folds, sandwich=sandwich, input_noise=noise, scorer=None)
 
-    def merge(self, other: Belief) -> "ExactBelief":
-        """Return the belief after the rows of both. Exact; O(d^3)."""
-        assert isinstance(other, ExactBelief)  # whose settings are the same
+    def merge(self, other: State) -> "Exact":
+        """Return the state after the rows of both. Exact; O(d^3)."""
+        assert isinstance(other, Exact)  # whose settings are the same
         sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
         info = merge(self.information, other.information)
         noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
         folds = self.folds and other.folds and self.folds.merge(other.folds)
-        return ExactBelief(self.settings, info, folds, spread_before=self.spread, sandwich=sandwich, input_noise=noise)
+        return Exact(self.settings, info, folds, spread_before=self.belief.spread, sandwich=sandwich, input_noise=noise)
 
-    @cached_property
+    @property
     def predicts(self) -> bool:
-        return float(self.information.rows) >= (FEWEST_ROWS if self._chooses_alpha else 1)
+        return self.belief.predicts
 
     # ---- innovations -----------------------------------------------------------------------------------
 
@@ -194,10 +225,10 @@ class ExactBelief(LinearBelief):
     def has_fixed_penalty(self) -> bool:
         """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
         settings = self.settings
-        fixed = not self._chooses_alpha and not settings.standardize and not settings.noise_depends_on_inputs
+        fixed = not self.belief.chooses_alpha and not settings.standardize and not settings.noise_depends_on_inputs
         if not fixed:
             return False
-        g, d = settings.penalty.regularizer(settings.penalty.alpha), self.information.d
+        g, d = settings.penalty.regularizer(settings.alpha), self.information.d
         return diagonal_curvature(g, d) is not None or g.root(d) is not None
 
     @property
@@ -229,13 +260,13 @@ class ExactBelief(LinearBelief):
             return self.scorer
         if n < self._exact_rows or settings.forgets or self._needs_every_leverage or not settings.needs_innovations:
             return None
-        posterior = self.posterior
+        posterior = self.belief.posterior
         if len(posterior.factors) > 1 or not posterior.proper:
             return None
-        return Scorer.of(posterior, self.design, n)
+        return Scorer.of(posterior, self.belief.design, n)
 
-    def with_new_scorer(self) -> "ExactBelief":
-        """Return the belief with an estimate of all its rows in place of the one that predicted the last of them."""
+    def with_new_scorer(self) -> "Exact":
+        """Return the state with an estimate of all its rows in place of the one that predicted the last of them."""
         return replace(self, scorer=None)
 
     @cached_property
@@ -247,8 +278,8 @@ class ExactBelief(LinearBelief):
 
     @property
     def filter(self) -> SquareRootFilter:
-        """The filter that continues from this belief row by row."""
-        return SquareRootFilter.of(self.posterior, self.design, self.settings.noise_var)
+        """The filter that continues from this state row by row."""
+        return SquareRootFilter.of(self.belief.posterior, self.belief.design, self.settings.noise_var)
 
     @property
     def moment_filter(self) -> MomentFilter | None:
@@ -257,19 +288,22 @@ class ExactBelief(LinearBelief):
         None if alpha is chosen by cross-validation, or cannot be followed; if the noise depends on the inputs; or if
         moments do not keep the digits.
         """
-        settings, search = self.settings, self.evidence_search if self._chooses_alpha else None
-        if self._chooses_alpha and search is None:
+        settings, search = self.settings, self.belief.evidence_search if self.belief.chooses_alpha else None
+        if self.belief.chooses_alpha and search is None:
             return None
-        if settings.noise_depends_on_inputs or not self.posterior.proper:
+        if settings.noise_depends_on_inputs or not self.belief.posterior.proper:
             return None
         kind = settings.forgetting
         if not (kind.fades or (kind.of_intercept and settings.fit_intercept)):
             return None
-        g, coef = settings.penalty.regularizer(self.alpha), self.posterior.mean[int(settings.fit_intercept) :]
-        made = MomentFilter.of(settings, g, self.information, self.design, coef, self.time, search)
+        g, coef = (
+            settings.penalty.regularizer(self.belief.alpha),
+            self.belief.posterior.mean[int(settings.fit_intercept) :],
+        )
+        made = MomentFilter.of(settings, g, self.information, self.belief.design, coef, self.time, search)
         return made if made is not None and made.estimate() is not None else None
 
-    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+    def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`.
 
         The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
@@ -281,12 +315,18 @@ class ExactBelief(LinearBelief):
         exact = exact or self._needs_every_leverage
         n, forgets = self.information.rows, self.settings.forgets
         if not self.predicts:
-            length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact or self.posterior.proper else _LONGEST
+            length = (
+                FIRST_PIECE - int(n)
+                if self.belief.chooses_alpha
+                else 1
+                if exact or self.belief.posterior.proper
+                else _LONGEST
+            )
         elif exact:
             length = _LONGEST if self.has_fixed_penalty and not forgets else self._walks_freely or 1
         elif self.current_scorer is not None:
             length = self.next_cut - n
-        elif self._chooses_alpha:
+        elif self.belief.chooses_alpha:
             length = min(n, self.next_cut - n)
         else:
             length = min(_LONGEST if self.has_fixed_penalty else n // 4, self.next_cut - n)
@@ -295,54 +335,34 @@ class ExactBelief(LinearBelief):
         if forgets:
             length = min(length, self._fading_piece(block, start))
         stop = min(len(block), start + max(int(length), 1))
-        if self._chooses_alpha or self.current_scorer is not None or self.posterior.proper:
+        if self.belief.chooses_alpha or self.current_scorer is not None or self.belief.posterior.proper:
             return stop
         return start + self._foreseen(block.X[start:stop])
 
     @property
     def _walks_freely(self) -> int:
         """The number of rows whose innovations are exact while coefficients walk without a penalty; 0 otherwise."""
-        return LONGEST if isinstance(self.settings.forgetting, RandomWalk) and self.settings.penalty.kind is None else 0
+        return LONGEST if self.settings.forgetting.walks and not self.settings.penalty.penalises else 0
 
     def _fading_piece(self, block: Block, start: int) -> int:
         """Return the number of rows from `start` that may be predicted together although earlier rows are forgotten."""
-        kind = self.settings.forgetting
-        if isinstance(kind, ByTime):
-            times = self._times(block.part(start, len(block)), self.time)
-            assert times is not None
-            return max(1, int(np.searchsorted(times, times[0] + kind.half_life, side="right")))
-        if isinstance(kind, ByRow):
-            return max(1, int(log(0.5) / log(kind.factor)))
-        if isinstance(kind, RandomWalk):
-            return self._walks_freely or max(1, min(LONGEST, int(self.information.rows) // 8))
-        assert isinstance(kind, Window)
-        return max(1, kind.rows // 16)
+        length = self.settings.forgetting.together(self._times(block.part(start, len(block)), self.time))
+        if length is not None:
+            return length
+        return self._walks_freely or max(1, min(LONGEST, int(self.information.rows) // 8))
 
-    def ahead(self, time: float | None = None) -> "ExactBelief":
-        """Return what is known at a later time, or before the next row: after one more step of a random walk."""
+    def ahead(self, time: float | None = None) -> "Exact":
+        """Return what is known at a later time."""
         kind, info = self.settings.forgetting, self.information
         if self.elapsed is not None:
             return self
-        if isinstance(kind, RandomWalk) and time is None:
-            return replace(self, information=walked(info, kind, intercept=self.settings.fit_intercept), elapsed=1.0)
-        if not isinstance(kind, ByTime):
+        if not kind.needs_times:
             return super().ahead(time)
         if time is None or self.time is None or time == self.time:
             return self
         check_later(time, self.time)
-        left = float(kind.left(time - self.time))
+        left = float(kind.left(self.time, time))
         return replace(self, information=info.forget(left), time=time, elapsed=left)
-
-    @cached_property
-    def _walked(self) -> "ExactBelief | None":
-        """What predicts the next row after a step of a random walk; None if they do not walk, or did."""
-        after = self.ahead() if isinstance(self.settings.forgetting, RandomWalk) else self
-        return None if after is self else after
-
-    @property
-    def _next(self) -> "ExactBelief":
-        """What predicts the next row."""
-        return self._walked or self  # a belief that were its own cached value would wait for the garbage collector
 
     def _foreseen(self, X: Array) -> int:
         """Return how many of these rows can be predicted together.
@@ -352,9 +372,9 @@ class ExactBelief(LinearBelief):
 
         A new direction is one that neither the rows learned so far nor the penalty determine.
         """
-        factor = self.posterior.factor
+        factor = self.belief.posterior.factor
         for start in range(0, len(X), _CHUNK):  # which takes less memory than all rows at once
-            new = factor.undetermined(self.design.rows(X[start : start + _CHUNK]))
+            new = factor.undetermined(self.belief.design.rows(X[start : start + _CHUNK]))
             if new.any() and (start or not new[0]):
                 return start + int(np.argmax(new))
             if new.any():
@@ -363,26 +383,26 @@ class ExactBelief(LinearBelief):
             return len(X)
         run = int(np.argmin(new)) if not new.all() else len(new)
         run = min(run, factor.n_undetermined)
-        parts = factor.along_null(self.design.rows(X[:run]))
+        parts = factor.along_null(self.belief.design.rows(X[:run]))
         size = np.abs(np.diagonal(np.linalg.qr(parts.T, mode="r")))
         repeated = size <= np.finfo(float).eps ** 0.5 * np.linalg.norm(parts, axis=1)
         return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
 
-    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["ExactBelief", Innovations]:
-        """Return the belief after a piece, and its innovations.
+    def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Exact", Innovations]:
+        """Return the state after a piece, and its innovations.
 
         Where there is a scorer, the estimate before the piece predicts all of its rows, with their mean leverage if
         that is small, or with the leverage of each if it is moderate. Otherwise the rows before it predict each row.
         """
         scorer = self.current_scorer if self.predicts and not exact else None
         if scorer is None:
-            return super().scored(block, known=known, exact=exact)
+            return super()._predicted(block, known=known, exact=exact)
         mean = np.empty((len(block), len(scorer.variance)))
 
         def visit(start: int, stop: int) -> None:
             mean[start:stop] = scorer.predictor(block.X[start:stop]).reshape(stop - start, -1)
 
-        if self._by_prediction:
+        if self.belief.by_prediction:
             after = self.learn(block)
             visit(0, len(block))
         else:
@@ -394,7 +414,7 @@ class ExactBelief(LinearBelief):
         own = self.own_variance(block)
         return after, self._widened(block, own, scorer.innovations(block, mean, own, float(self.information.rows)))
 
-    def innovations(self, block: Block, after: "ExactBelief", *, exact: bool = False) -> Innovations:
+    def innovations(self, block: Block, after: "Exact", *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, equal to those of its rows one by one."""
         own = self.own_variance(block)
         return self._widened(block, own, self._innovations(block, own))
@@ -408,7 +428,7 @@ class ExactBelief(LinearBelief):
             return found
         known = np.isfinite(found.scale)
         share = np.divide(own, found.scale**2, out=np.zeros(len(block)), where=known)
-        s = noise.log_uncertainty(block.X, self.mean(block.X), share)
+        s = noise.log_uncertainty(block.X, self.belief.mean(block.X), share)
         wide = Student(found.mean, found.std, found.dof).with_uncertain_variance(s)
         return found._replace(std=wide.std, dof=wide.dof, issued=found.issued * np.sqrt(1 + s))
 
@@ -416,61 +436,42 @@ class ExactBelief(LinearBelief):
         """Return the innovations as if the variance of each row in units of the noise variance, `own`, were known."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
-        posterior, settings = self.posterior, self.settings
-        if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
-            return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
+        posterior, settings = self.belief.posterior, self.settings
+        if not posterior.proper and posterior.factor.undetermined(self.belief.design.rows(block.X[:1]))[0]:
+            return Innovations.unknown(block.y)._replace(mean=self.belief.mean(block.X))
         options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights)}
         times = self._times(block, self.time)
-        first = self._next if times is None else self.ahead(float(times[0]))
-        return first._by_filter(block, options, times, self.time)
+        first = self if times is None else self.ahead(float(times[0]))
+        return self._by_filter(first.belief.of_next_row, block, options, times)
 
     def _by_filter(
-        self, block: Block, options: dict[str, Any], times: Array | None, since: float | None
+        self, belief: LinearBelief, block: Block, options: dict[str, Any], times: Array | None
     ) -> Innovations:
-        """Return the innovations of a block by a filter that starts from this belief, at the time of its first row."""
-        posterior, settings, kind = self.posterior, self.settings, self.settings.forgetting
+        """Return the innovations of a block by a filter that starts from a belief, at the time of its first row."""
+        posterior, settings, kind = belief.posterior, self.settings, self.settings.forgetting
         block = replace(block, weights=self._weights(block), times=None)
         take: Callable[..., Innovations] = partial(SquareRootFilter.take, last=True, **options)
-        if isinstance(kind, RandomWalk):
+        if kind.walks:
             take = partial(walking_innovations, walk=kind, **options)
         elif kind.fades and kind.forgets:
             counts = np.ones(len(block)) if options["counts"] is None else options["counts"]
-            take = partial(take, fading=course(kind, counts, times, since))
+            take = partial(take, fading=course(kind, counts, times, self.time))
         if len(posterior.factors) == 1:
-            whole = isinstance(kind, RandomWalk)
-            start, design, block = (posterior, self.design, block) if whole else self._in_row_space(block)
+            whole = posterior, belief.design, block
+            start, design, block = whole if kind.walks else _in_row_space(belief, block)
             return take(SquareRootFilter.of(start, design, settings.noise_var), block)
         filters = (
-            SquareRootFilter.of(posterior, self.design, settings.noise_var, j) for j in range(len(posterior.factors))
+            SquareRootFilter.of(posterior, belief.design, settings.noise_var, j) for j in range(len(posterior.factors))
         )
         columns = (Block(block.X, y, block.weights) for y in block.y.T)
         return Innovations.joined([take(one, rows) for one, rows in zip(filters, columns, strict=True)])
-
-    def _in_row_space(self, block: Block) -> tuple[InformationPosterior, Design, Block]:
-        """Return the posterior, the design and a block in the coordinates that the rows so far and these rows span.
-
-        What is orthogonal to them is at its prior before and after the block. O((m + b)^2 d) for m rows so far.
-        """
-        posterior, design = self.posterior, self.design
-        h = diagonal_curvature(posterior.regularizer, posterior.data.d)
-        R = posterior.data.compact()[0]
-        if h is None or not h.any() or len(R) + len(block) >= posterior.data.d:
-            return posterior, design, block
-        found = row_coordinates(np.concatenate([R, design.rows(block.X)]), h, posterior.data.rows)
-        if found is None:
-            return posterior, design, block
-        rows, curvature = found
-        data = posterior.data.in_coordinates(rows[: len(R)])
-        reduced = InformationPosterior(data, Ridge(curvature), gamma=posterior.gamma)
-        design = Design(offset=design.offset, offset_rest=design.offset_rest)
-        return reduced, design, replace(block, X=rows[len(R) :])
 
     def own_variance(self, block: Block) -> Array | None:
         own, relative = super().own_variance(block), self.relative_variance(block.X)
         return own if relative is None else relative * (1.0 if own is None else own)
 
     def relative_variance(self, X: Array) -> Array | None:
-        return None if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
+        return None if self.input_noise is None else self.input_noise.relative_variance(X, self.belief.mean(X))
 
     def _weights(self, block: Block) -> Array | None:
         """Return the weights with which rows are learned: divided by the relative variance of their noise."""
@@ -479,46 +480,28 @@ class ExactBelief(LinearBelief):
             weights = weights if variance is None else (1.0 if weights is None else weights) / variance
         return weights
 
-    def mean(self, X: Any) -> Array:
-        return super().mean(X) if self._walked is None else self._walked.mean(X)
-
-    def predict(
-        self, X: Array, sigma: Any = None, offset: Array | None = None, left_open: Array | None = None
-    ) -> Predictive:
-        if self._walked is not None:
-            return self._walked.predict(X, sigma, offset, left_open)
-        if (noise := self.input_noise) is None:
-            return super().predict(X, sigma, offset, left_open)
-        mean = self.mean(X)
-        own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
-        found = super().predict(X, np.sqrt(own), offset, left_open)
-        assert isinstance(found, Student)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = own * np.asarray(self.noise.variance) / found.std**2
-        return found.with_uncertain_variance(noise.log_uncertainty(X, mean, np.where(found.std > 0, share, 0.0)))
-
-    def observing(self, block: Block, found: Innovations, before: Belief) -> "ExactBelief":
-        belief = super().observing(block, found, before)
+    def _observing(self, block: Block, found: Innovations, before: State) -> "Exact":
+        after = super()._observing(block, found, before)
         if not self.settings.noise_depends_on_inputs:
-            return belief
+            return after
         relative = before.relative_variance(block.X)
-        variance = np.asarray(before.noise.variance if before.predicts else np.nan)
+        variance = np.asarray(before.belief.noise.variance if before.predicts else np.nan)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             squares = ((block.y - found.mean) / found.scale) ** 2 / variance
         variance = variance * (np.ones(len(block)) if relative is None else relative)
         noise, times = self.input_noise or InputNoise.zero(self.information.d), self.settings.counts(block.weights)
         about = self.settings.forgetting, self._times(block, before.time)
         noise = noise.after(block.X, found.mean, variance, squares, times, *about)
-        return replace(belief, input_noise=noise)
+        return replace(after, input_noise=noise)
 
-    def _row_scores(self, block: Block, found: Innovations, before: Belief) -> tuple[Array, Array, Array, Sandwich]:
+    def _row_scores(self, block: Block, found: Innovations, before: State) -> tuple[Array, Array, Array, Sandwich]:
         center, targets = block.X[0].copy(), self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
         u = (block.y - found.mean) / found.scale
         return sandwich.inputs(block.X), u, np.ones(len(block)), sandwich
 
     @property
-    def n_held(self) -> int:  # type: ignore[override]
+    def n_held(self) -> int:
         """The number of rows of the window."""
         return 0 if self.window is None else len(self.window)
 
@@ -526,8 +509,8 @@ class ExactBelief(LinearBelief):
     def fingerprint(self) -> Array:
         return fingerprint(self.information)
 
-    def without_rows(self) -> "ExactBelief":
-        """Return the belief about the means of the rows, where a first row may have been the origin of its sums."""
+    def without_rows(self) -> "Exact":
+        """Return the state about the means of the rows, where a first row may have been the origin of its sums."""
         if self.window is not None:
             raise ValueError(
                 f"A window is made of the rows themselves, and a model file would hold its {self.n_held} rows as they "
@@ -539,9 +522,8 @@ class ExactBelief(LinearBelief):
         folds = self.folds and self.folds.without_rows
         return replace(self, information=information, folds=folds, sandwich=sandwich, input_noise=noise)
 
-    @property
-    def _center(self) -> Array:
-        return np.asarray(self.information.x_mean)
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        return self.belief.path(alphas)
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -551,18 +533,38 @@ class ExactBelief(LinearBelief):
         return {"d": d, "k": k, "o": k, "p": 1 + d}  # the scores of a linear model always have an intercept
 
     @classmethod
-    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "ExactBelief":
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Exact":
         folds = None
         if f"{name}.folds" in saved:
-            make = partial(ExactBelief, settings)
+            make = partial(LinearBelief, settings)
             compared = saved.tree(CrossValidation, f"{name}.folds.compared", sizes, belief=make)
             folds = saved.tree(Folds, f"{name}.folds", sizes, compared=compared)
         window = WindowRows.restored(saved, f"{name}.window", sizes) if f"{name}.window" in saved else None
         return saved.tree(cls, name, sizes, settings=settings, folds=folds, window=window)
 
-    def with_features(self, more: int) -> "ExactBelief":
-        """Return the belief about more features. Exact; O(d^2).
+    def with_features(self, more: int) -> "Exact":
+        """Return the state about more features. Exact; O(d^2).
 
         What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
         """
-        return grown(replace(self, spread_before=self.spread), more)
+        return grown(replace(self, spread_before=self.belief.spread), more)
+
+
+def _in_row_space(belief: LinearBelief, block: Block) -> tuple[InformationPosterior, Design, Block]:
+    """Return the posterior, the design and a block in the coordinates that the rows so far and these rows span.
+
+    What is orthogonal to them is at its prior before and after the block. O((m + b)^2 d) for m rows so far.
+    """
+    posterior, design = belief.posterior, belief.design
+    h = diagonal_curvature(posterior.regularizer, posterior.data.d)
+    R = posterior.data.compact()[0]
+    if h is None or not h.any() or len(R) + len(block) >= posterior.data.d:
+        return posterior, design, block
+    found = row_coordinates(np.concatenate([R, design.rows(block.X)]), h, posterior.data.rows)
+    if found is None:
+        return posterior, design, block
+    rows, curvature = found
+    data = posterior.data.in_coordinates(rows[: len(R)])
+    reduced = InformationPosterior(data, Ridge(curvature), gamma=posterior.gamma)
+    design = Design(offset=design.offset, offset_rest=design.offset_rest)
+    return reduced, design, replace(block, X=rows[len(R) :])

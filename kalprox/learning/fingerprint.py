@@ -7,7 +7,7 @@ their fingerprints, in no order, and a model file stores them.
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.information import Information
 
 __all__ = ["SIZE", "fingerprint", "of_moments", "overlap"]

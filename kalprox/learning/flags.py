@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox.learning.belief import Belief
-from kalprox.learning.filtered import FilteredBelief
+from kalprox.base.arrays import Array
+from kalprox.learning.linearised import Linearised
+from kalprox.learning.state import State
 from kalprox.likelihoods.robust import Robust
 from kalprox.sources import Block
 
@@ -37,26 +37,26 @@ class RowFlags(NamedTuple):
         return cls(errors, np.asarray(weights), np.asarray(likelihood.is_outlier(errors)))
 
 
-def flags_at(belief: Belief, block: Block) -> RowFlags:
-    """Return the flags of rows that a belief has learned, by its estimate, as a fit of several passes counts them."""
-    assert isinstance(belief, FilteredBelief)
-    state, inputs = belief.state, belief.fixed.block(block)
-    likelihood, f = state.likelihood, np.asarray(belief.model.linearize_rows(state.linearization.mean, inputs.X)[0])
+def flags_at(state: State, block: Block) -> RowFlags:
+    """Return the flags of rows that a state has learned, by its estimate, as a fit of several passes counts them."""
+    assert isinstance(state, Linearised)
+    inputs, mean = state.fixed.block(block), state.proximal.linearization.mean
+    likelihood, f = state.proximal.likelihood, np.asarray(state.belief.model.linearize_rows(mean, inputs.X)[0])
     assert isinstance(likelihood, Robust)
     errors = likelihood.standardised(block.y, f, 0.0)
     return RowFlags.of(likelihood, errors if block.weights is None else np.where(block.weights > 0, errors, 0.0))
 
 
-def flags_between(before: Belief, piece: Block, after: Belief) -> RowFlags | None:
+def flags_between(before: State, piece: Block, after: State) -> RowFlags | None:
     """Return the flags of the rows that a stream has judged with a piece of rows.
 
-    A row is judged by the belief before it was learned. The rows of a warm-up are held, and no belief predicts them:
+    A row is judged by the state before it was learned. The rows of a warm-up are held, and no state predicts them:
     they are judged all together by the estimate at its end, those of the piece included, and not before.
 
     Parameters
     ----------
-    before, after : Belief
-        The belief before and after the piece.
+    before, after : State
+        The state before and after the piece.
     piece : Block
 
     Returns
@@ -64,12 +64,12 @@ def flags_between(before: Belief, piece: Block, after: Belief) -> RowFlags | Non
     RowFlags or None
         Of the rows of the piece, or of all rows held so far; None if none are judged.
     """
-    assert isinstance(before, FilteredBelief) and isinstance(after, FilteredBelief)
-    if before.state.held is None:
-        likelihood = before.state.likelihood
+    assert isinstance(before, Linearised) and isinstance(after, Linearised)
+    if before.proximal.held is None:
+        likelihood = before.proximal.likelihood
         assert isinstance(likelihood, Robust)
         return RowFlags.of(likelihood, before.prediction_errors(piece))
-    return flags_at(after, _joined(before.held_rows(), piece)) if after.state.held is None else None
+    return flags_at(after, _joined(before.held_rows(), piece)) if after.proximal.held is None else None
 
 
 def _joined(first: Block | None, second: Block) -> Block:

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from kalprox.learning.belief import FEWEST_ROWS, Belief
-from kalprox.learning.beliefs import belief_of, belief_type
 from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, moments_of, refuse_sparse
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.exact import Exact
 from kalprox.learning.gaps import FeatureMoments, Gaps
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import FIRST_PIECE, State
+from kalprox.learning.states import state_of, state_type
 from kalprox.learning.step import PLAIN, Call
 from kalprox.sources import ArraySource, Block, Source
 
@@ -34,12 +34,12 @@ class Gapped:
 
     def step(self, batch: Batch, settings: Settings, call: Call = PLAIN) -> Made | None:
         """Learn a batch under these settings, and return its predictions if the call asks for them."""
-        if settings.missing == "raise":
+        if not settings.fills_gaps:
             return self.inner.step(batch, settings, call)
         refuse_sparse(settings, batch.X)
         if not self._keeps_moments(settings) and not np.isnan(batch.X).any():
             return self.inner.step(batch, settings, call)
-        first = max(FEWEST_ROWS, 2 * (batch.X.shape[1] + 1)) if call.every_row else len(batch.y)
+        first = max(FIRST_PIECE, 2 * (batch.X.shape[1] + 1)) if call.every_row else len(batch.y)
         pieces = list(in_pieces(batch, self.inner.n_rows, first))
         new, made, start = self, [], 0  # type: Gapped, list[Made], int
         for piece in pieces:
@@ -55,7 +55,7 @@ class Gapped:
             if settings.missing == "marginalize":
                 new._hold(piece, start=is_first)
                 if np.isnan(piece.X).any():
-                    relearned = isinstance(new.inner.folded, ExactBelief)
+                    relearned = isinstance(new.inner.folded, Exact)
                     new.gaps = new.gaps.counted(new.inner.n_rows, relearned=relearned)
         self.__dict__ = new.__dict__
         if not call.every_row:
@@ -64,15 +64,15 @@ class Gapped:
 
     def _keeps_moments(self, settings: Settings) -> bool:
         """Whether the moments of the features are kept: unless the information of rows without gaps has them."""
-        belief, gaps = self.inner.folded, self.gaps
-        if belief is None:
-            return belief_type(settings) is not ExactBelief or settings.missing == "marginalize"
-        return gaps.moments is not None or gaps.held is not None or not isinstance(belief, ExactBelief)
+        state, gaps = self.inner.folded, self.gaps
+        if state is None:
+            return state_type(settings) is not Exact or settings.missing == "marginalize"
+        return gaps.moments is not None or gaps.held is not None or not isinstance(state, Exact)
 
-    def _completed(self, batch: Batch, settings: Settings) -> tuple[Batch, Gaps, Belief | None]:
+    def _completed(self, batch: Batch, settings: Settings) -> tuple[Batch, Gaps, State | None]:
         """Return what `complete` returns for a batch after the rows learned so far."""
-        belief = None if self.inner.folded is None else (lambda: self.inner.belief)
-        return complete(batch, self.gaps, settings, belief, lambda block: belief_of(settings, block))
+        state = None if self.inner.folded is None else (lambda: self.inner.state)
+        return complete(batch, self.gaps, settings, state, lambda block: state_of(settings, block).belief)
 
     def _hold(self, piece: Batch, *, start: bool) -> None:
         """Hold a piece that was learned, and learn all rows again by better moments, if it is time.
@@ -85,7 +85,7 @@ class Gapped:
         if not self.gaps.is_due:
             return
         moments, settings, held = self.gaps.moments, self.inner.settings, self.gaps.held_rows
-        if self.gaps.rows and isinstance(self.inner.folded, ExactBelief):
+        if self.gaps.rows and isinstance(self.inner.folded, Exact):
             again = Gapped(settings)
             rows, gaps, _ = again._completed(held, settings)
             assert isinstance(rows, Block)
@@ -93,7 +93,7 @@ class Gapped:
             ends = np.cumsum([len(one) for one in self.gaps.held or ()]).tolist() if by_batch else [len(rows)]
             for begin, stop in zip([0, *ends[:-1]], ends, strict=True):
                 again.inner.step(rows.part(begin, stop), settings, _AT_ONCE)
-            self.inner.keep(again.inner.belief, self.inner.tracking)
+            self.inner.keep(again.inner.state, self.inner.tracking)
             moments = gaps.moments
         elif self.gaps.rows:
             counts = settings.counts(held.weights)
@@ -104,12 +104,12 @@ class Gapped:
 
     def reader(self, time: float | None = None) -> GapReader:
         """Return what predicts rows of which features are missing, at a later time if one is given."""
-        belief = self.inner.belief if time is None else self.inner.belief.ahead(time)
-        return GapReader(belief, moments_of(belief, self.gaps, self.inner.settings))
+        state = self.inner.state if time is None else self.inner.state.ahead(time)
+        return GapReader(state.belief, moments_of(state, self.gaps, self.inner.settings))
 
     def moments(self) -> FeatureMoments:
         """Return the moments of the features of all rows."""
-        return moments_of(self.inner.belief, self.gaps, self.inner.settings)
+        return moments_of(self.inner.state, self.gaps, self.inner.settings)
 
     def copy(self) -> "Gapped":
         """Return an independent copy."""

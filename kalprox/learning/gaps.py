@@ -18,14 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.information import Information
 from kalprox.sources import Block
 
-__all__ = ["MISSING", "Completed", "FeatureMoments", "Gaps"]
+__all__ = ["FILLED", "MISSING", "Completed", "FeatureMoments", "Gaps"]
 
-MISSING = ("raise", "impute", "marginalize")
+MISSING = ("raise", "drop", "impute", "marginalize")
+FILLED = ("impute", "marginalize")  # with which rows without some features are learned
 _STEPS, _STILL = 50, 1e-4  # of the EM algorithm: their number, and the change of correlations at which it ends
 _SAMPLE = 2048  # rows of a first batch that the steps go over
 _ENOUGH = 50  # rows for each feature, in which any two of them are known, that make moments reliable

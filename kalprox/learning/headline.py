@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kalprox._text import code, count, names, printable
-from kalprox.learning.belief import Belief, about_merge
+from kalprox.base.text import code, count, names, printable
+from kalprox.learning.belief import Belief
+from kalprox.learning.doubts import doubt_of_merge
 from kalprox.learning.learner import Learner
 from kalprox.learning.summary import about_changes
 from kalprox.models import LINKS
-from kalprox.sources.notes import Notes
+from kalprox.sources.notes import NO_NOTES, Notes
 
 __all__ = ["Headline", "Line", "RowCounts", "as_options", "headline"]
 
@@ -22,10 +23,22 @@ _WIDTH, _INDENT = 80, 12
 
 # What the estimator calls a setting, and its option on the command line.
 _OPTIONS = {"coef_cov": "--coef-cov"} | {
-    name: f"--{name}"
-    for name in ("alpha", "forget", "likelihood", "missing", "noise", "penalty", "targets", "link", "unseen", "weights")
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        "alpha",
+        "forget",
+        "likelihood",
+        "missing",
+        "noise",
+        "penalty",
+        "targets",
+        "link",
+        "unseen",
+        "weight_kind",
+    )
 }
 _SPELLED = {
+    "set weight_kind='precision' (--weight-kind precision)": "set --weight-kind precision",
     'coef_cov="clustered"': "--clusters COLUMN",
     'method="conformal"': "predict --interval conformal",
     'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
@@ -211,7 +224,8 @@ def _missingness(learner: Learner, columns: Sequence[str]) -> Iterator[Line]:
 def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -> Iterator[Line]:
     yield _counts(predicted, f"{predicted.read - predicted.bad:,} predicted")
     advice = 'The predictions ignore them. Refuse such rows with unseen="reject", or fit to rows that have them.'
-    yield from _cells(learner, predicted.notes, advice)
+    fitted = NO_NOTES if rows is None else Notes(units=rows.notes.units)  # in other units, predictions are wrong
+    yield from _cells(learner, fitted + predicted.notes, advice)
     yield from (line._replace(label="Model") for line in _rows(learner, rows) if line.doubt or line.label == "Rows")
 
 
@@ -237,20 +251,20 @@ def _counts(rows: RowCounts, used: str) -> Line:
 def _cells(learner: Learner, notes: Notes, advice: str) -> Iterator[Line]:
     if notes.unknown and not notes.unknown_levels:
         yield Line("Levels", "all known.")
-    unknown, rounded = set(Notes(notes.unknown).texts()), set(Notes(rounded=notes.rounded).texts())
+    unknown, doubts = set(Notes(notes.unknown).texts()), set(Notes(rounded=notes.rounded, units=notes.units).texts())
     for text in notes.texts():
         shown = text.replace("`", "'").replace("**", "* *")  # values of cells are not marked up
         shown = shown.replace("which were filled in", f"which were {_how(learner)}")
         if text in unknown:
             yield Line("Levels", f"{shown} {advice}", True)
         else:
-            yield Line("Cells", shown, text in rounded)
+            yield Line("Cells", shown, text in doubts)
 
 
 def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
     named = np.array(columns, object)
     std = belief.column_std
-    if callable(belief.settings.link):  # whose parameters have no columns
+    if belief.settings.function is not None:  # whose parameters have no columns
         if not (determined := belief.determined(penalised=True)).all():
             unknown = np.array(belief.settings.coef_names(columns, len(determined)), object)[~determined]
             text = f"The rows do not determine {names(unknown)}: leave out what the function does not use."
@@ -286,9 +300,9 @@ def _estimate(learner: Learner) -> Iterator[Line]:
     """What concerns the coefficients, their standard errors, the noise and the choice of alpha."""
     belief, settings = learner.belief, learner.settings
     if (outside := belief.targets_outside) > 0:
-        low, high = LINKS[str(settings.link)].range
+        low, high = LINKS[settings.link].range
         text = f"{outside:,.10g} lie outside {low:.4g} to {high:.4g}, the range of the link {settings.link!r}"
-        any_allowed = settings.targets == "any"
+        any_allowed = settings.any_target
         text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
         yield Line("Targets", text, any_allowed)
     if not belief.converged or (not belief.predicts and belief.message):
@@ -300,7 +314,7 @@ def _estimate(learner: Learner) -> Iterator[Line]:
         ("Noise", belief.noise.reason),
         ("Errors", belief.why_no_std or learner.std_doubt),
         ("Intervals", belief.interval_doubt),
-        ("Merge", about_merge(belief) if belief.merge_distance else ""),
+        ("Merge", doubt_of_merge(belief.merge_distance) if belief.merge_distance else ""),
     ):
         if doubt:
             yield Line(label, doubt, True)
@@ -334,6 +348,12 @@ def _verdict(learner: Learner, columns: Sequence[str], in_time: bool) -> Line:
             "The stated std is too small, as a structure that drops correlations may make it. Use one of a higher rank"
         )
         advice += ', or intervals that correct themselves, method="conformal".' if verdict.kind == "numbers" else "."
+    if verdict.word == "drifting" and learner.belief.std_doubt:
+        advice = (
+            "The rows at the end do not follow the estimate from those before. Where columns go together or change "
+            "slowly, a structure that drops correlations makes it so. Use one of a higher rank, or shuffle rows that "
+            "are not in the order of time."
+        )
     text = f"{verdict.word}: {advice}"
     names_of = {f"x{j}": code(name) for j, name in enumerate(columns)}
     for check in verdict.checks:

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.linalg.blas import ddot, dgemm, dger, dtrsm
 from scipy.linalg.lapack import dpotrf
 
-from kalprox._arrays import Array
-from kalprox._checks import all_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import all_usable
 from kalprox.calibration.blocks import Given
 from kalprox.forgetting import ByRow
 from kalprox.learning.design import Design

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._pickling import PickledFields
+from kalprox.base.arrays import Array
+from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import leaf, state
 from kalprox.information import Information, merge
 from kalprox.sources.forgetting import faded

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.predictive import Student
 
 __all__ = ["TUNED_CLUSTERS", "TUNED_ROWS", "Estimate"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.information import Information
-from kalprox.learning.exact import ExactBelief
 from kalprox.learning.folds import best_on_grid
+from kalprox.learning.linear import LinearBelief
 from kalprox.learning.refined_path import log_likelihood
 from kalprox.learning.settings import Settings
 from kalprox.linalg.triangle import qr
@@ -26,7 +26,7 @@ _FLAT = 0.01  # a step that improves the log evidence by less is one towards a l
 def fit_with_chosen_alpha(
     fit: Any, settings: Settings, source: Source, weighted: Source, start: Any = None
 ) -> tuple[Any, Counts]:
-    """Return the belief of the alpha of the largest evidence, under settings that have it, and the counts of rows.
+    """Return the state of the alpha of the largest evidence, under settings that have it, and the counts of rows.
 
     The search begins near the alpha of the largest evidence of the linear model that the rows are at the estimate. It
     goes on where the evidence of the Laplace approximation, whose curvature changes with alpha too, becomes larger: to
@@ -37,12 +37,12 @@ def fit_with_chosen_alpha(
     Parameters
     ----------
     fit : function
-        Returns the belief and the counts of rows for settings, a source and a belief to start from.
+        Returns the state and the counts of rows for settings, a source and a state to start from.
     settings : Settings
         With alpha="auto", and ridge as the penalty.
     source, weighted : Source
         The rows, and the rows with the weights that forgetting leaves them.
-    start : Belief, optional
+    start : State, optional
         Where the search for the coefficients begins.
     """
     passes, counts = 0, Counts()
@@ -54,11 +54,11 @@ def fit_with_chosen_alpha(
         return start
 
     def evidence(alpha: float) -> float:
-        return _log_evidence(fitted(alpha), alpha, weighted)
+        return _log_evidence(fitted(alpha).belief, alpha, weighted)
 
     alpha = 1.0
     for _ in range(_MOST_FITS):
-        last, alpha = alpha, _linear_alpha(fitted(alpha))
+        last, alpha = alpha, _linear_alpha(fitted(alpha).belief)
         if abs(log(alpha / last)) <= _NEAR:
             break
     ratio = exp(-_STEP)
@@ -69,8 +69,8 @@ def fit_with_chosen_alpha(
     while found[-1] > found[-2] + _FLAT:
         grid.append(grid[-1] * ratio)
         found.append(evidence(grid[-1]))
-    belief = fitted(best_on_grid(np.array(grid), -np.array(found)))
-    return replace(belief, n_passes=passes), counts
+    best = fitted(best_on_grid(np.array(grid), -np.array(found)))
+    return replace(best, n_passes=passes), counts
 
 
 def _projected(belief: Any) -> tuple[Array, Array, Array]:
@@ -102,4 +102,4 @@ def _linear_alpha(belief: Any) -> float:
     T = np.zeros((1 + p, 2 + p))
     T[0, 0], T[1:, 1:-1], T[1:, -1] = float(data.rows) ** 0.5, R, z
     linear = Settings.of(penalty="ridge", alpha="auto", noise=1.0, fit_intercept=False)
-    return float(ExactBelief(linear, Information(T, np.zeros(1 + p), data.rows, data.squares)).alpha)
+    return float(LinearBelief(linear, Information(T, np.zeros(1 + p), data.rows, data.squares)).alpha)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, expect, grown, is_count
 from kalprox.calibration import Calibration, Verdict
 from kalprox.calibration.classes import Probabilities
-from kalprox.learning.belief import ApproximateMerge, Belief, about_merge, check_any_row
-from kalprox.learning.beliefs import belief_type
+from kalprox.learning.belief import Belief
 from kalprox.learning.buffered import Buffered, Made
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge
+from kalprox.learning.exact import Exact
 from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.gapped import Gapped, completed_source
 from kalprox.learning.gaps import Gaps
@@ -23,6 +23,8 @@ from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State, check_any_row
+from kalprox.learning.states import state_type
 from kalprox.learning.step import NOT_ASKED, PLAIN, Call, step
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -104,10 +106,10 @@ class Learner:
         `refine`, a model that is fitted in several passes begins at its current estimate, and keeps its score.
         """
         gaps = Gaps()
-        if self.settings.missing != "raise":
+        if self.settings.fills_gaps:
             source, gaps = completed_source(source, self.settings)
-        kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
-        start = {"start": self.belief} if refine else {}
+        kind, in_order = state_type(self.settings), getattr(source, "blocks_in_order", None)
+        start = {"start": self.state} if refine else {}
         if refine:
             check(self.settings, way="refine")
         if getattr(source, "groups", None) is not None:
@@ -115,22 +117,22 @@ class Learner:
         elif self.settings.coef_cov == "clustered" and isinstance(source, ArraySource):
             raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
-            belief = kind.start(self.settings, in_order())
+            state = kind.start(self.settings, in_order())
             blocks = in_order(whole=kind.whole_batches)
-            belief, tracking, counts, _ = step(self.settings, belief, None, blocks, 0)
+            state, tracking, counts, _ = step(self.settings, state, None, blocks, 0)
             check_any_row(counts)
             unequal = self.settings.noise_depends_on_inputs or getattr(source, "noise", None) is not None
-            if isinstance(belief, ExactBelief) and not self.settings.forgets and not unequal:
-                belief = belief.with_scores_of(source)  # residuals say more than the innovations of the first rows
+            if isinstance(state, Exact) and not self.settings.forgets and not unequal:
+                state = state.with_scores_of(source)  # residuals say more than the innovations of the first rows
         else:
             settings = self.settings.with_alpha("auto") if self.settings.chooses_alpha else self.settings
-            belief, counts = kind.fit(settings, source, **start)
+            state, counts = kind.fit(settings, source, **start)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
-            tracking = self.tracking if refine else Tracking.none(belief.targets, reason, self.settings.likelihood)
+            tracking = self.tracking if refine else Tracking.none(state.targets, reason, self.settings.likelihood)
         self._gapped.gaps, self.pending = gaps, None
-        self._stream.keep(belief, tracking, fresh=True)
+        self._stream.keep(state, tracking, fresh=True)
         if self.settings.chooses_alpha:
-            self.settings = belief.settings
+            self.settings = state.settings
         self._stream.settings = self.settings
         self._stream.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
@@ -177,7 +179,7 @@ class Learner:
         if settings is None or known:
             found = self.settings
         elif settings.awaits_alpha and self.is_fitted and self.settings.chooses_alpha:
-            found = settings.with_alpha(self.settings.penalty.alpha)
+            found = settings.with_alpha(self.settings.alpha)
         else:
             found = settings
             if self.is_fitted:
@@ -205,9 +207,9 @@ class Learner:
         Change points are looked for anew from here on, if they are.
         """
         if self.is_fitted:
-            belief, tracking = self._stream.after_rows()
-            after = belief.with_features(more)
-            self._stream.keep(after, tracking.with_features(self.settings, after.coef.shape[-1]), fresh=True)
+            state, tracking = self._stream.after_rows()
+            after = state.with_features(more)
+            self._stream.keep(after, tracking.with_features(self.settings, after.belief.coef.shape[-1]), fresh=True)
             self.gaps = grown(self.gaps, more)
             self.pending = None if self.pending is None else self.pending.with_features(more)
 
@@ -217,12 +219,12 @@ class Learner:
         For what the rows say about it see `kalprox.learning.new_class`. The score of two classes is not that of
         several, and starts again.
         """
-        from kalprox.learning.filtered import FilteredBelief
+        from kalprox.learning.linearised import Linearised
         from kalprox.learning.new_class import with_class
 
-        belief, tracking = self._stream.after_rows()
-        assert isinstance(belief, FilteredBelief)
-        after = with_class(belief, settings)
+        state, tracking = self._stream.after_rows()
+        assert isinstance(state, Linearised)
+        after = with_class(state, settings)
         if settings.changed(self.settings):
             tracking = Tracking.none(None, _FIRST_CLASSES if settings.diagnose else NOT_ASKED, settings.likelihood)
         self.settings = self._stream.settings = settings
@@ -245,13 +247,13 @@ class Learner:
             raise ValueError(
                 "merge needs the clusters of all rows, or of none: one of these models was given clusters."
             )
-        if self.settings.penalty.alpha != other.settings.penalty.alpha:
+        if self.settings.alpha != other.settings.alpha:
             raise ValueError(
                 "merge needs two models with the same alpha; alpha='auto' has chosen "
-                f"{self.settings.penalty.alpha:.4g} and {other.settings.penalty.alpha:.4g}. Give one number to both."
+                f"{self.settings.alpha:.4g} and {other.settings.alpha:.4g}. Give one number to both."
             )
         check(self.settings, way="merge")
-        belief = self.belief.merge(other.belief)
+        state = self.state.merge(other.state)
         mine, theirs = self._fingerprints, other._fingerprints
         if not allow_overlap and overlap(mine, theirs):
             raise ValueError(
@@ -261,9 +263,9 @@ class Learner:
             )
         merged = np.concatenate([one if len(one) == 1 else one[1:] for one in (mine, theirs)])
         gaps, pending = self._merged_gaps(other), PendingRows.merged(self.pending, other.pending)
-        if belief.merge_distance:
-            warnings.warn(about_merge(belief), ApproximateMerge, stacklevel=3)
-        self._stream.keep(belief, self.tracking.merge(other.tracking))
+        if distance := state.belief.merge_distance:
+            warnings.warn(doubt_of_merge(distance), ApproximateMerge, stacklevel=3)
+        self._stream.keep(state, self.tracking.merge(other.tracking))
         self._gapped.gaps, self.pending = gaps, pending
         self._stream.n_rows += other.n_rows
         self.n_rejected += other.n_rejected
@@ -272,7 +274,7 @@ class Learner:
     @property
     def _fingerprints(self) -> Array:
         """The fingerprint of all rows, and those of the models that were merged."""
-        return np.concatenate([self.belief.fingerprint[None], self._merged])
+        return np.concatenate([self.state.fingerprint[None], self._merged])
 
     def _merged_gaps(self, other: "Learner") -> Gaps:
         """Return the account of gaps of both, with the moments of all rows unless the information has them."""
@@ -307,7 +309,16 @@ class Learner:
     @property
     def belief(self) -> Belief:
         """The belief after all rows."""
-        return self._gapped.inner.belief
+        return self.state.belief
+
+    @property
+    def state(self) -> State:
+        """The state after all rows, which says what its `belief` is."""
+        return self._gapped.inner.state
+
+    def belief_at(self, time: float | None) -> Belief:
+        """Return what is known at a time, not before that of the last row; if None, after the last row."""
+        return self.belief if time is None else self.state.ahead(time).belief
 
     @property
     def tracking(self) -> Tracking:
@@ -345,15 +356,15 @@ class Learner:
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the solution for each alpha; see `Belief.path`. The source has all rows learned, if it is needed."""
-        if source is not None and self.settings.missing != "raise":
+        if source is not None and self.settings.fills_gaps:
             source, _ = completed_source(source, self.settings)
         check(self.settings, way="path")
         check(self.settings, way="path without rows" if source is None else "path of rows")
-        return self.belief.path(alphas, source)
+        return self.state.path(alphas, source)
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
-        if self.settings.missing != "raise" and self._has_gaps(X):
+        if self.settings.fills_gaps and self._has_gaps(X):
             return self._gapped.reader().mean(X)
         live = self._gapped.inner.live(X)
         return self.belief.mean(X) if live is None else live.mean(X)
@@ -392,11 +403,11 @@ class Learner:
         found = self._stream.live(X, alone=alone, offsets=offsets) if live else None
         if found is not None:
             return found.copy()
-        return self.belief if time is None else self.belief.ahead(time)
+        return self.belief_at(time)
 
     def _has_gaps(self, X: Any) -> bool:
         """Whether features are missing in some rows of X, and may be."""
-        return self.settings.missing != "raise" and isinstance(X, np.ndarray) and bool(np.isnan(X).any())
+        return self.settings.fills_gaps and isinstance(X, np.ndarray) and bool(np.isnan(X).any())
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -423,12 +434,12 @@ class Learner:
         found = self._stream.saved()
         if len(self._merged):
             found["merged"] = self._merged
-        if self.settings.missing != "raise" or self.gaps.unlabelled:
+        if self.settings.fills_gaps or self.gaps.unlabelled:
             found["gaps"] = self.gaps
         if self.pending is not None:
             found["pending"] = self.pending.saved()
         if self.settings.chooses_alpha and not self.settings.is_exact:
-            found["alpha"] = np.array(self.settings.penalty.alpha)
+            found["alpha"] = np.array(self.settings.alpha)
         if self.settings.coef_cov == "clustered":
             found["clustered"] = True
         return found

@@ -8,23 +8,25 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 from kalprox.base.tree import leaf, state
 from kalprox.information import Equations, Information
-from kalprox.learning.belief import FEWEST_ROWS, Belief
+from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
+from kalprox.learning.drift import walked
 from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.folds import Folds
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
+from kalprox.learning.state import FIRST_PIECE
 from kalprox.linalg.triangle import qr, svd
 from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_evidence_slopes, ridge_log_evidence
 from kalprox.posterior import InformationPosterior, TargetPosteriors
+from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.l1_path import l1_path
-from kalprox.sources import Source
 
 __all__ = ["LinearBelief"]
 
@@ -53,7 +55,7 @@ class _Choice(NamedTuple):
 class LinearBelief(Belief):
     """The estimate of a linear model, its uncertainty, and the choice of alpha, read from the information of the rows.
 
-    How rows are learned and scored is the subject of its subclass, `kalprox.learning.exact.ExactBelief`.
+    How rows are learned and predicted before that is the subject of `kalprox.learning.exact.Exact`.
     """
 
     information: Information
@@ -138,8 +140,13 @@ class LinearBelief(Belief):
 
     @cached_property
     def noise(self) -> Noise:
-        noise, kind = self.posterior.noise, self.settings.penalty.kind
-        if kind != "ridge" or self._by_evidence or self.settings.noise_var is not None or not self._few_rows:
+        noise, penalty = self.posterior.noise, self.settings.penalty
+        if (
+            not penalty.follows_spectrum
+            or self._by_evidence
+            or self.settings.noise_var is not None
+            or not self._few_rows
+        ):
             return noise
         doubt = (
             f"With {float(self.information.effective_rows):.4g} rows for {self.information.d} coefficients the noise "
@@ -163,7 +170,7 @@ class LinearBelief(Belief):
     def _by_evidence(self) -> bool:
         """Whether alpha is chosen by the evidence."""
         penalty = self.settings.penalty
-        return penalty.alpha == "auto" and penalty.selection == "evidence" and self.chosen is None
+        return self.settings.alpha == "auto" and penalty.selection == "evidence" and self.chosen is None
 
     @property
     def _few_rows(self) -> bool:
@@ -174,8 +181,48 @@ class LinearBelief(Belief):
     def converged(self) -> bool:
         return self.posterior.converged
 
+    @cached_property
+    def predicts(self) -> bool:
+        return float(self.information.rows) >= (FIRST_PIECE if self.chooses_alpha else 1)
+
+    @property
+    def scores_center(self) -> Array:
+        return np.asarray(self.information.x_mean)  # the scores of a linear model always have an intercept
+
+    # ---- predictions -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _walked(self) -> "Self | None":
+        """What predicts the next row after a step of a random walk; None if nothing walks, or the step was taken."""
+        walk = self.settings.forgetting
+        if self.elapsed is not None or not walk.walks:
+            return None
+        information = walked(self.information, walk, intercept=self.settings.fit_intercept)
+        return replace(self, information=information, elapsed=1.0)
+
+    @property
+    def of_next_row(self) -> Self:
+        """What predicts the next row."""
+        return self._walked or self  # a belief that were its own cached value would wait for the garbage collector
+
     def mean(self, X: Any) -> Array:
-        return self.design.predictor(X, self.posterior.mean)
+        of_next = self.of_next_row
+        return of_next.design.predictor(X, of_next.posterior.mean)
+
+    def predict(
+        self, X: Array, sigma: Any = None, offset: Array | None = None, left_open: Array | None = None
+    ) -> Predictive:
+        if self._walked is not None:
+            return self._walked.predict(X, sigma, offset, left_open)
+        if (noise := self.input_noise) is None:
+            return super().predict(X, sigma, offset, left_open)
+        mean = self.mean(X)
+        own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
+        found = super().predict(X, np.sqrt(own), offset, left_open)
+        assert isinstance(found, Student)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = own * np.asarray(self.noise.variance) / found.std**2
+        return found.with_uncertain_variance(noise.log_uncertainty(X, mean, np.where(found.std > 0, share, 0.0)))
 
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster: the fit at x as if (x, m) were one more row.
@@ -196,7 +243,7 @@ class LinearBelief(Belief):
         """
         info = self.information
         before = np.zeros(info.d) if self.spread_before is None else self.spread_before
-        if float(info.rows) < FEWEST_ROWS or before.all():
+        if float(info.rows) < FIRST_PIECE or before.all():
             return before
         now = (info.centered().compact()[0] ** 2).sum(axis=0) / float(info.rows)
         return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
@@ -209,7 +256,7 @@ class LinearBelief(Belief):
     @cached_property
     def alpha(self) -> Any:
         """The weight of the penalty; one for each target, shape (k,), if it was chosen for several."""
-        alpha = self.settings.penalty.alpha if self.chosen is None else self.chosen
+        alpha = self.settings.alpha if self.chosen is None else self.chosen
         if alpha != "auto":
             return alpha
         alphas = np.array([one.alpha for one in self._choices])
@@ -218,7 +265,7 @@ class LinearBelief(Belief):
     @property
     def alpha_limit(self) -> float | None:
         """The limit that was chosen for all targets."""
-        limits = {one.limit for one in self._choices} if self._chooses_alpha and self.chosen is None else {None}
+        limits = {one.limit for one in self._choices} if self.chooses_alpha and self.chosen is None else {None}
         return limits.pop() if len(limits) == 1 else None
 
     @property
@@ -228,12 +275,14 @@ class LinearBelief(Belief):
         return EvidenceSearch(self.alpha, self.settings.gamma) if follows else None
 
     @property
-    def _chooses_alpha(self) -> bool:
-        return isinstance(self.settings.penalty.alpha, str)
+    def chooses_alpha(self) -> bool:
+        """Whether alpha is chosen from the rows."""
+        return isinstance(self.settings.alpha, str)
 
     @property
-    def _by_prediction(self) -> bool:
-        return self.settings.penalty.alpha == "auto" and self.settings.penalty.selection == "prediction"
+    def by_prediction(self) -> bool:
+        """Whether alpha is chosen by the errors of predictions, in cross-validation."""
+        return self.settings.alpha == "auto" and self.settings.penalty.selection == "prediction"
 
     @property
     def edf(self) -> Array:
@@ -250,7 +299,7 @@ class LinearBelief(Belief):
     def _log_evidence(self) -> Array:
         """The log evidence; of coefficients that drift, up to a constant that does not depend on the penalty."""
         eq, penalty = self.centered, self.settings.penalty
-        if penalty.kind == "ridge" and np.all(self.alpha > 0):
+        if penalty.follows_spectrum and np.all(self.alpha > 0):
             alphas = np.broadcast_to(self.alpha, eq.targets or 1)
             values = np.array([self._ridge_evidence(alpha, j)[0] for j, alpha in enumerate(alphas)])
         else:
@@ -305,7 +354,7 @@ class LinearBelief(Belief):
         about = self.settings, self.information, None, found, begin, float(alpha), self.spread_before, self.elapsed
         belief = type(self)(*about)
         independent = ("column_std", "scale", "design", "centered", "equations")  # of alpha
-        for name in (*independent, "_spectrum") if self.settings.penalty.kind == "ridge" else independent:
+        for name in (*independent, "_spectrum") if self.settings.penalty.follows_spectrum else independent:
             belief.__dict__[name] = getattr(self, name)
         return belief
 
@@ -315,7 +364,7 @@ class LinearBelief(Belief):
         The problems are solved from the largest alpha down, each starting from the previous solution. For L1 the
         solution path is followed from knot to knot, and only solutions that are not accurate enough need a search.
         """
-        if self.settings.penalty.kind == "ridge":  # is solved without a search, so that one is held at a time
+        if self.settings.penalty.follows_spectrum:  # is solved without a search, so that one is held at a time
             return map(self.with_alpha, alphas)
         beliefs: dict[int, Self] = {}
         descending = np.argsort(-alphas, kind="stable")
@@ -337,7 +386,8 @@ class LinearBelief(Belief):
         thetas, sure = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
         return np.stack(thetas, axis=-1), np.all(sure, axis=0)
 
-    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+    def path(self, alphas: Array | None) -> Path:
+        """Return the solution for each alpha."""
         penalty = self.settings.penalty
 
         def read(belief: Self) -> tuple[Array, Array, Array, float]:
@@ -395,7 +445,7 @@ class LinearBelief(Belief):
     @cached_property
     def _choices(self) -> list[_Choice]:
         """What was chosen for each target, or for the only one."""
-        if self._by_prediction and self.folds is not None and (found := self.folds.compared.choices) is not None:
+        if self.by_prediction and self.folds is not None and (found := self.folds.compared.choices) is not None:
             root = float(self.information.rows) ** 0.5
             return [_Choice(one.c * root, one.limit) for one in found]
         return [self._choice(j) for j in range(self.information.targets or 1)]
@@ -409,8 +459,8 @@ class LinearBelief(Belief):
         """
         penalty, (R, z, _) = self.settings.penalty, self.centered.compact()
         if not R.any():  # rows that say nothing of the coefficients, such as a single one
-            return _Choice(float(penalty.alphas(R, z)[0]), None if self._by_prediction else np.inf)
-        if self._by_prediction:
+            return _Choice(float(penalty.alphas(R, z)[0]), None if self.by_prediction else np.inf)
+        if self.by_prediction:
             grid, found = self.along_grid(lambda alphas: [one.score for one in self.for_alphas(alphas)], float)
             return _Choice(float(grid[int(np.argmax(found))]))
         grid, found = self.along_grid(lambda alphas: self._ridge_evidence(alphas, target)[:, 0].tolist(), float)

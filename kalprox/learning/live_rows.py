@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking, watched_on
 from kalprox.sources import Block
 
@@ -25,8 +25,8 @@ class LiveRows(ABC):
     Attributes
     ----------
     settings : Settings
-    belief : Belief
-        The belief before these rows.
+    state : Belief
+        The state before these rows.
     tracking : Tracking
         The score and the quantiles before these rows.
     buffer : RowBuffer
@@ -36,11 +36,11 @@ class LiveRows(ABC):
     takes_offsets: ClassVar[bool] = False  # whether rows may have an offset
 
     settings: Settings
-    belief: Any
+    state: Any
     tracking: Tracking
     buffer: RowBuffer
     _most: int  # the number of rows at which they are folded
-    _scored: "tuple[Any, Innovations | None] | None"  # the belief after the rows
+    _scored: "tuple[Any, Innovations | None] | None"  # the state after the rows
     _before: int  # the number of rows learned before these
     _watched: tuple[int, Tracking]  # as many of the rows, looked at for change points
 
@@ -61,11 +61,11 @@ class LiveRows(ABC):
 
     @abstractmethod
     def followed(self) -> Any:
-        """Return the filter if it is what predicts batches; None if the belief before the rows does."""
+        """Return the filter if it is what predicts batches; None if the state before the rows does."""
 
     @abstractmethod
-    def scored(self) -> tuple[Belief, Innovations | None]:
-        """Return the belief after the rows, and their innovations if they are needed."""
+    def scored(self) -> tuple[State, Innovations | None]:
+        """Return the state after the rows, and their innovations if they are needed."""
 
     @abstractmethod
     def __getstate__(self) -> dict[str, Any]:
@@ -85,8 +85,8 @@ class LiveRows(ABC):
         """Whether the next row can be predicted from all rows before it, as it is learned."""
         return self.following() is not None
 
-    def read(self) -> Belief:
-        """Return the belief after the rows."""
+    def read(self) -> State:
+        """Return the state after the rows."""
         return self.scored()[0]
 
     def tracked(self) -> Tracking:
@@ -99,7 +99,7 @@ class LiveRows(ABC):
         if tracked.scores[0].has_intervals:
             quantiles = tracked.quantiles.after_rows(found.issued, self.buffer.batches, counts)
             tracked = replace(tracked, quantiles=quantiles)
-        self._watched = watched_on(self._watched, rows, self.belief, self._before)
+        self._watched = watched_on(self._watched, rows, self.state.belief, self._before)
         return replace(tracked.scored(self.settings, rows, found, counts), detector=self._watched[1].detector)
 
     def quantiles(self) -> Quantiles:

@@ -1,4 +1,4 @@
-"""The belief of a linear model with another likelihood than the Gaussian that learns every row by moment matching."""
+"""The state of a linear model with another likelihood than the Gaussian that learns every row by moment matching."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_usable
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_usable
 from kalprox.base.tree import state
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design, Moments
-from kalprox.learning.filtered import refuse_changes
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.matched_filter import MatchedFilter
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import coef_regularizer
 from kalprox.noise import Noise
@@ -24,13 +24,49 @@ from kalprox.posterior import InformationPosterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["MatchedBelief"]
+__all__ = ["Matched"]
 
 _INTERCEPT_STD = 10.0  # of the prior of the intercept, in the units of the linear predictor
 
 
 @state
 class MatchedBelief(Belief):
+    """What the rows say that a `Matched` has learned.
+
+    Attributes
+    ----------
+    given : InformationPosterior
+        The posterior of the sums of the rows.
+    """
+
+    fixed: Design
+    given: InformationPosterior
+    seen: Seen
+    rows: float
+
+    @property
+    def design(self) -> Design:
+        return self.fixed
+
+    @property
+    def posterior(self) -> InformationPosterior:
+        return self.given
+
+    @property
+    def effective_rows(self) -> float:
+        return self.rows
+
+    @property
+    def column_std(self) -> Array:
+        return np.sqrt(self.seen.X.squares / max(self.seen.X.rows, 1.0))
+
+    @property
+    def targets_outside(self) -> float:
+        return self.seen.y.outside
+
+
+@state
+class Matched(State):
     """Sums of linearised rows, each learned under the belief before it. No rows are held, and there is no warm-up.
 
     It is for members of a bank, which forget too much for a warm-up to end, and need a prediction of every row. The
@@ -49,31 +85,31 @@ class MatchedBelief(Belief):
     @staticmethod
     def serves(settings: Settings, block: Block) -> bool:
         """Whether the loss is elementwise with known noise, the model linear, and the penalty determines it."""
-        loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
+        loss, named = settings.likelihood, settings.is_linear
         if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise or block.y.ndim > 1:
             return False
         if settings.coef_cov != "model" or block.offset is not None or settings.standardize:
             return False
-        g, d = settings.penalty.regularizer(settings.penalty.alpha), block.X.shape[1]
+        g, d = settings.penalty.regularizer(settings.alpha), block.X.shape[1]
         H = diagonal_curvature(g, d)
         return H is not None and bool((H > 0).all())
 
     @classmethod
-    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "MatchedBelief":
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Matched":
         moments = Moments.of(next(iter(blocks)))
         design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
         p = design.size
         return cls(settings, design, np.zeros((p, p)), np.zeros(p), 0.0, Seen.nothing(len(moments.mean)))
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["MatchedBelief", Counts]:
+    def fit(cls, settings: Settings, source: Source) -> tuple["Matched", Counts]:
         raise ValueError("rows are learned in an order by moment matching: use partial_fit on a stream.")
 
     # ---- learning --------------------------------------------------------------------------------------
 
     @property
     def filter(self) -> MatchedFilter:
-        """The filter that continues from this belief row by row."""
+        """The filter that continues from this state row by row."""
         loss, kind = self.settings.likelihood, self.settings.forgetting
         step = kind.of_intercept
         A, b = np.array(self.A, order="F"), self.b.copy()
@@ -88,13 +124,13 @@ class MatchedBelief(Belief):
             curvature[0] += _INTERCEPT_STD**-2
         return np.asfortranarray(np.diag(curvature))
 
-    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+    def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         return len(block) if rows else start + 1  # the first row of all is predicted by nothing
 
-    def learn(self, block: Block) -> "MatchedBelief":
-        return self.scored(block)[0]
+    def learn(self, block: Block) -> "Matched":
+        return self._predicted(block)[0]
 
-    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["MatchedBelief", Innovations]:
+    def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Matched", Innovations]:
         check_usable(block.X, block.y, block.weights)
         live, inputs, weights = self.filter, self.fixed.rows(block.X), block.weights
         found = np.empty((len(block), 2))
@@ -102,8 +138,8 @@ class MatchedBelief(Belief):
             found[i] = live.match(inputs[i], y, 1.0 if weights is None else float(weights[i]))
         return self.followed_by(live, block), self.of_outputs(block.y, found, known=known)
 
-    def followed_by(self, live: MatchedFilter, block: Block) -> "MatchedBelief":
-        """Return the belief after rows that a filter has learned since this belief."""
+    def followed_by(self, live: MatchedFilter, block: Block) -> "Matched":
+        """Return the state after rows that a filter has learned since this state."""
         weighted = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
         new = Seen.of(self.settings, weighted)
         seen = self.seen + new
@@ -117,8 +153,7 @@ class MatchedBelief(Belief):
         predicted = self.settings.likelihood.predict(outputs[:, 0], outputs[:, 1], Noise.known(1.0))
         return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
-    def with_settings(self, settings: Settings) -> "MatchedBelief":
-        refuse_changes(self.settings, settings)
+    def with_settings(self, settings: Settings) -> "Matched":
         rows = np.zeros((1, len(self.seen.X.mean)))
         if not self.serves(settings, Block(rows, np.zeros(1))):
             raise ValueError(
@@ -128,12 +163,12 @@ class MatchedBelief(Belief):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    @property
-    def design(self) -> Design:
-        return self.fixed
+    @cached_property
+    def belief(self) -> MatchedBelief:
+        return MatchedBelief(self.settings, self.fixed, self._posterior, self.seen, self.rows)
 
     @cached_property
-    def posterior(self) -> InformationPosterior:
+    def _posterior(self) -> InformationPosterior:
         s, Q = np.linalg.eigh(self.A)
         some = s > len(s) * np.finfo(float).eps * s[-1]
         s, Q = s[some], Q[:, some]
@@ -152,25 +187,13 @@ class MatchedBelief(Belief):
         )
 
     @property
-    def converged(self) -> bool:
-        return True
-
-    @property
     def effective_rows(self) -> float:
         return self.rows
 
-    @property
-    def column_std(self) -> Array:
-        return np.sqrt(self.seen.X.squares / max(self.seen.X.rows, 1.0))
-
-    @property
-    def targets_outside(self) -> float:
-        return self.seen.y.outside
-
     # ---- saving ----------------------------------------------------------------------------------------
 
-    def without_rows(self) -> "MatchedBelief":
-        """Return the belief in the coordinates of the means of the rows: the first row was the origin of its sums."""
+    def without_rows(self) -> "Matched":
+        """Return the state in the coordinates of the means of the rows: the first row was the origin of its sums."""
         shift = self.seen.X.mean - np.asarray(self.fixed.center)
         J = np.eye(self.fixed.size)  # of theta in the new coordinates to that in the old ones
         if self.fixed.intercept:

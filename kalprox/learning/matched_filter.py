@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_usable_row
-from kalprox.learning.filtered import FilteredBelief
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_usable_row
 from kalprox.learning.innovations import Innovations
+from kalprox.learning.linearised import Linearised
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.row_buffer import RowBuffer
@@ -24,7 +24,7 @@ _FEW, _MANY, _SHARE = 16, 1024, 4  # the fewest and the most rows that are folde
 class MatchedRows(LiveRows):
     """The single rows since the last fold, and a filter that learned them by moment matching as they came.
 
-    Each row is linearised at the belief before it. The linearised rows are folded together, into the same information
+    Each row is linearised at the state before it. The linearised rows are folded together, into the same information
     as if they had been folded one by one. In a warm-up the filter starts from the prior, and learns all rows that are
     held; its rows are handed over whenever there are twice as many as before, and for each check. It has the same bits
     whenever it is made, also after saving and restoring, and reading does not change the state.
@@ -32,8 +32,8 @@ class MatchedRows(LiveRows):
     Parameters
     ----------
     settings : Settings
-    belief : FilteredBelief
-        The belief before these rows.
+    state : Linearised
+        The state before these rows.
     tracking : Tracking
         The score and the quantiles before these rows.
     rows : int
@@ -45,20 +45,20 @@ class MatchedRows(LiveRows):
     takes_offsets = True
 
     def __init__(
-        self, settings: Settings, belief: FilteredBelief, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
+        self, settings: Settings, state: Linearised, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
-        center, held = belief.design.center, belief.state.held
+        center, held = state.belief.design.center, state.proximal.held
         assert center is not None
-        self.settings, self.belief, self.tracking = settings, belief, tracking
-        self.buffer = RowBuffer(len(center), belief.design.outputs) if buffer is None else buffer
+        self.settings, self.state, self.tracking = settings, state, tracking
+        self.buffer = RowBuffer(len(center), state.belief.design.outputs) if buffer is None else buffer
         self.filter: MatchingFilter | ClassFilter | None = None
         self._matched: list[Array] = []  # what the filter returned for each row
-        self._scored: tuple[FilteredBelief, Innovations | None] | None = None  # after the rows
+        self._scored: tuple[Linearised, Innovations | None] | None = None  # after the rows
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
         if held is not None:
             room = max(held.next_look - held.rows, 1)
-            self._most = min(room, max(held.rows, 1)) if belief.is_fresh else room
+            self._most = min(room, max(held.rows, 1)) if state.proximal.is_fresh else room
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -66,8 +66,8 @@ class MatchedRows(LiveRows):
         """Whether a batch is one row that the filter can learn."""
         low, high = self.settings.likelihood.support
         y, weights = block.y, block.weights
-        if (block.offset is None) is self.belief.design.row_offsets:
-            return False  # `learn` of the belief raises an error that says what is wrong
+        if (block.offset is None) is self.state.belief.design.row_offsets:
+            return False  # `learn` of the state raises an error that says what is wrong
         if y.shape[0] != 1 or not self.buffer.fits(block.X, y) or (weights is not None and not weights[0] > 0):
             return False
         if not (low <= y[0] <= high if y.ndim == 1 else low <= y.min() and y.max() <= high):
@@ -83,7 +83,7 @@ class MatchedRows(LiveRows):
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
-        if self.belief.has_moved(rows, self._matched[-1][None]):
+        if self.state.has_moved(rows, self._matched[-1][None]):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         if rows.offset is None:
             self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
@@ -108,7 +108,7 @@ class MatchedRows(LiveRows):
     def _live(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter that includes the rows; None if a coefficient is undetermined."""
         if self.filter is None:
-            self.filter, self._matched = self.belief.row_filter(), []
+            self.filter, self._matched = self.state.row_filter(), []
             if self.filter is not None:
                 for i in range(self.buffer.n):
                     self._match(self.filter, self.buffer.block.part(i, i + 1))
@@ -123,19 +123,19 @@ class MatchedRows(LiveRows):
 
         The rows held would have to be refined for each prediction otherwise.
         """
-        return self._live() if self.buffer.n or self.belief.is_fresh else None
+        return self._live() if self.buffer.n or self.state.proximal.is_fresh else None
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def scored(self) -> tuple[FilteredBelief, Innovations | None]:
-        """Return the belief after the rows, and their innovations if they are needed."""
+    def scored(self) -> tuple[Linearised, Innovations | None]:
+        """Return the state after the rows, and their innovations if they are needed."""
         if self._scored is None:
             self._live()
             block, matched, found = self.buffer.block, np.array(self._matched), None
             X, y, weights, offset = map(_copied, (block.X, block.y, block.weights, block.offset))
-            after = self.belief.learn_matched(Block(X, y, weights, offset=offset), matched)
+            after = self.state.learn_matched(Block(X, y, weights, offset=offset), matched)
             if self.settings.needs_innovations:
-                found = self.belief.matched_innovations(block.y, matched, all_rows=True)
+                found = self.state.matched_innovations(block.y, matched, all_rows=True)
             self._scored = after, found
         return self._scored
 
@@ -145,5 +145,5 @@ class MatchedRows(LiveRows):
 
 
 def _copied(a: Array | None) -> Array | None:
-    """Return an array that does not change as the buffer is used again: the belief may hold it."""
+    """Return an array that does not change as the buffer is used again: the state may hold it."""
     return None if a is None else a.copy()

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.learning.innovations import SquareRootFilter
-from kalprox.likelihoods import Categorical, Likelihood
+from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 
@@ -74,11 +74,12 @@ class ClassFilter:
     ----------
     root : SquareRootFilter
         Of the coefficients of all classes, those of one input next to each other, with a design of m outputs.
-    likelihood : Categorical
+    likelihood : Likelihood
+        One whose outputs interact, such as `Categorical`.
     """
 
     root: SquareRootFilter
-    likelihood: Categorical
+    likelihood: Likelihood
 
     def copy(self) -> "ClassFilter":
         """Return a filter that later rows of this one do not change. O((d m)^2)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood

@@ -1,18 +1,19 @@
 """What a mixture of beliefs says: its predictions, and the moments of its coefficients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox.learning.bank_weights import Odds
+from kalprox.base.arrays import Array
+from kalprox.base.tree import state
+from kalprox.learning.bank_weights import ForgetWeights, Odds, WeightRecord
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
-from kalprox.learning.exact import ExactBelief
 from kalprox.learning.intervals import Estimate
+from kalprox.learning.linear import LinearBelief
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
 from kalprox.predictive import Predictive, Student, mixed
@@ -21,7 +22,7 @@ from kalprox.predictive.mixture import shares
 __all__ = ["MixedBelief"]
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class MixedBelief(Belief):
     """Beliefs about the same rows, one of which is right, with the probability of each.
 
@@ -35,10 +36,16 @@ class MixedBelief(Belief):
     members : tuple of Belief
     odds : Odds
         The probability of each member.
+    names : tuple of str
+        The way in which each member forgets.
+    record : WeightRecord
+        The weights along the stream.
     """
 
     members: tuple[Belief, ...]
     odds: Odds
+    names: tuple[str, ...]
+    record: WeightRecord
 
     # ---- the weights -----------------------------------------------------------------------------------
 
@@ -46,6 +53,11 @@ class MixedBelief(Belief):
     def weights(self) -> Array:
         """The probability of each member, which mixes the predictions of the next row, shape (K,) or (K, k)."""
         return self.odds.weights
+
+    @property
+    def forget_weights(self) -> ForgetWeights:
+        """How the weights have moved."""
+        return self.record.read(self.names, self.weights)
 
     @property
     def memory(self) -> Array:
@@ -94,11 +106,19 @@ class MixedBelief(Belief):
         return self._heaviest.posterior
 
     @property
+    def predicts(self) -> bool:
+        return any(member.predicts for member in self.members)
+
+    @property
+    def targets(self) -> int | None:
+        return self.members[0].targets
+
+    @property
     def converged(self) -> bool:
         return self.predicts and all(member.converged for member in self.members if member.predicts)
 
     @property
-    def message(self) -> str:  # type: ignore[override]
+    def message(self) -> str:
         return "" if self.predicts else self.members[0].message
 
     @property
@@ -119,7 +139,7 @@ class MixedBelief(Belief):
         return self.members[0].targets_outside
 
     @property
-    def n_outliers(self) -> float | None:  # type: ignore[override]
+    def n_outliers(self) -> float | None:
         return self._heaviest.n_outliers
 
     @cached_property
@@ -190,7 +210,7 @@ class MixedBelief(Belief):
         return Student(value, std, self._harmonic([one.dof for one in found])[()])
 
     def mean(self, X: Any) -> Array:
-        if self.settings.likelihood.location and isinstance(self.members[0], ExactBelief):
+        if self.settings.likelihood.location and isinstance(self.members[0], LinearBelief):
             return self._mean_of_rows(self._of(lambda member: member.mean(X)))
         return self.predict(X).mean
 

@@ -11,15 +11,14 @@ import numpy as np
 from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dtrtri
 
-from kalprox._arrays import Array
-from kalprox.forgetting import ByTime
+from kalprox.base.arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.innovations import innovation
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
-from kalprox.regularizers import Regularizer, Separable
+from kalprox.regularizers import Regularizer
 from kalprox.regularizers.base import per_coordinate
 from kalprox.regularizers.pieces import Pieces
 from kalprox.solvers.moments import ActiveSet, constrained, newton, quadratic
@@ -94,7 +93,7 @@ class MomentFilter:
     """
 
     settings: Settings
-    g: Separable
+    g: Regularizer
     pieces: Pieces | None  # of g, one entry per coordinate; None if g is not made of pieces
     origin: Array
     means: Array
@@ -125,7 +124,7 @@ class MomentFilter:
 
         `start` are the coefficients in units of 1 / scale.
         """
-        if not isinstance(g, Separable) or information.targets is not None:
+        if not (g.separable and (g.smooth or g.pieces() is not None)) or information.targets is not None:
             return None
         d = information.d
         T = (information.centered() if settings.fit_intercept else information).triangle()
@@ -147,11 +146,10 @@ class MomentFilter:
 
     def advance(self, time: float) -> None:
         """Let the moments fade in place until the time of the next row."""
-        kind = self.settings.forgetting
-        assert isinstance(kind, ByTime) and self.time is not None
+        assert self.time is not None
         if time == self.time:
             return
-        left = float(kind.left(time - self.time))
+        left = float(self.settings.forgetting.left(self.time, time))
         self._fade(left)
         self.time, self.elapsed, self.found = time, self.elapsed * left, None
 
@@ -181,7 +179,7 @@ class MomentFilter:
         if forget != 1:  # see `kalprox.sources.forgetting`
             left = forget**count
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
-            weight = rows if self.settings.weights == "frequency" else weight
+            weight = rows if self.settings.weight_kind == "frequency" else weight
             self._fade(left)
         share, total = weight, self.weight + weight
         if self.settings.fit_intercept:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._text import plain_number
+from kalprox.base.arrays import Array
+from kalprox.base.text import plain_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

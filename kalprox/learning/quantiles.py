@@ -5,7 +5,7 @@ from itertools import groupby
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import leaf, state
 
 __all__ = ["CONFORMAL_LEVELS", "INTERVALS", "Quantiles"]

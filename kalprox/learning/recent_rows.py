@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_usable, check_usable_row
-from kalprox.learning.belief import Belief
-from kalprox.learning.exact import ExactBelief
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_usable, check_usable_row
+from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.scorer import MANY_ROWS, Scorer
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking, watched_on
 from kalprox.sources import Block
 from kalprox.sources.times import in_order
@@ -40,8 +40,8 @@ class RecentRows:
     Parameters
     ----------
     settings : Settings
-    belief : ExactBelief
-        The belief before these rows.
+    state : Exact
+        The state before these rows.
     tracking : Tracking
         The score and the quantiles before these rows.
     rows : int
@@ -58,26 +58,26 @@ class RecentRows:
     takes_offsets = False
 
     def __init__(
-        self, settings: Settings, belief: ExactBelief, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
+        self, settings: Settings, state: Exact, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
-        information = belief.information
-        self.settings, self.belief, self.tracking = settings, belief, tracking
+        information = state.information
+        self.settings, self.state, self.tracking = settings, state, tracking
         self.buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
         self.filter: SquareRootFilter | MomentFilter | None = None
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         capacity = self.capacity(information.d)
         self._most, self._longest = max(_FEW, min(capacity, rows)), capacity // 4
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
-        self._scored: tuple[Belief, Innovations | None] | None = None  # after the rows, which were scored
-        self._part: tuple[int, Belief] | None = None  # after as many of the rows, folded for reading
-        self._read: Belief | None = None  # after the rows, folded for reading
+        self._scored: tuple[State, Innovations | None] | None = None  # after the rows, which were scored
+        self._part: tuple[int, State] | None = None  # after as many of the rows, folded for reading
+        self._read: State | None = None  # after the rows, folded for reading
         self._tracked: tuple[int, Quantiles] | None = None  # after as many of the rows
 
     @cached_property
     def scorer(self) -> Scorer | None:
         """What predicts the rows of a long stream together; None if they are not scored, or exactly as they come."""
-        scored = self.settings.needs_innovations and self.belief.predicts
-        return self.belief.current_scorer if scored else None
+        scored = self.settings.needs_innovations and self.state.predicts
+        return self.state.current_scorer if scored else None
 
     @cached_property
     def exact(self) -> bool:
@@ -87,8 +87,8 @@ class RecentRows:
     @cached_property
     def _room(self) -> float:
         """The number of rows, each as often as it counts, after which predictions change."""
-        belief = self.belief
-        return belief.next_cut - float(belief.information.rows) if self.settings.needs_innovations else math.inf
+        state = self.state
+        return state.next_cut - float(state.information.rows) if self.settings.needs_innovations else math.inf
 
     @staticmethod
     def capacity(d: int) -> int:
@@ -111,13 +111,13 @@ class RecentRows:
         length, weighted = len(block.y), block.weights is not None
         if length == 1 and not weighted and (not self.exact or isinstance(self.filter, SquareRootFilter)):
             return True
-        if length > 1 and (length > self._longest or self.belief.is_wide):
+        if length > 1 and (length > self._longest or self.state.is_wide):
             return False
         if block.weights is not None and not (block.weights > 0).all():
             return False
         if not self._predicts(length, weighted=weighted):
             return False
-        few = float(self.belief.information.rows) + self._count < MANY_ROWS
+        few = float(self.state.information.rows) + self._count < MANY_ROWS
         return not (length > 1 and few and self.crosses_cut(block))
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
@@ -126,8 +126,8 @@ class RecentRows:
             return True
         if weighted and length > 1:
             return False
-        if self.belief.has_fixed_penalty and not self.settings.forgets:
-            return self.filter is not None or self.buffer.n > 0 or self.belief.posterior.proper
+        if self.state.has_fixed_penalty and not self.settings.forgets:
+            return self.filter is not None or self.buffer.n > 0 or self.state.belief.posterior.proper
         if length > 1:
             return False
         self.filter = self.filter or self._new_filter()
@@ -157,12 +157,12 @@ class RecentRows:
             weight = None if rows.weights is None else float(rows.weights[0])
             return self.append_row(rows.X, rows.y, weight, predict=predict)
         if not buffer.fits(rows.X, rows.y):
-            self.belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
+            self.state.information.fold(rows.X, rows.y)  # raises an error that names the problem
         check_usable(rows.X, rows.y, rows.weights)
         if self.settings.by_time:
-            rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.belief.time))
+            rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.state.time))
         elif rows.times is not None:
-            self.belief.learn(rows)  # raises an error that names the problem
+            self.state.learn(rows)  # raises an error that names the problem
         asked, predict = predict and length > 1, predict or self.exact  # each row was predicted from those before it
         if self.filter is None and predict:
             self.filter = self._new_filter()
@@ -173,7 +173,7 @@ class RecentRows:
         known = self.filter is not None or (not self.exact and (self.scorer is not None or length > 1))
         buffer.append(rows, length if known else 0, moved if self.exact else ())
         if length > 1 and not self.exact:
-            self.filter = None  # the next predictions are those of the belief, which takes rows together
+            self.filter = None  # the next predictions are those of the state, which takes rows together
         self._count += length if rows.weights is None else self._counted(rows)
         self._read = self._scored = None
         return moved
@@ -182,17 +182,17 @@ class RecentRows:
         """Append a single row of positive weight (1 by default) and without a time, X of shape (1, d); see `append`."""
         buffer, exact, settings = self.buffer, self.exact, self.settings
         if not buffer.fits(X, y):
-            self.belief.information.fold(X, y)  # raises an error that names the problem
+            self.state.information.fold(X, y)  # raises an error that names the problem
         x, target = X[0], y[0] if y.ndim > 1 else float(y[0])
         check_usable_row(x, target, weight)
         predict = predict or exact
         if self.filter is None and predict:
             self.filter = self._new_filter()
         moved, count = (), 1.0  # type: Sequence[Any], float
-        if weight is not None and settings.weights == "frequency":
+        if weight is not None and settings.weight_kind == "frequency":
             count = weight
         if self.filter is not None:
-            own = 1.0 if weight is None or settings.weights == "frequency" else 1 / weight
+            own = 1.0 if weight is None or settings.weight_kind == "frequency" else 1 / weight
             about = () if weight is None else (weight, count)
             moved = self.filter.follow(x, target, *about, own=own, predict=predict)
         known = self.filter is not None or (not exact and self.scorer is not None)
@@ -208,20 +208,20 @@ class RecentRows:
 
         It takes the buffered batches one after the other, as they came, so that it has the same bits whenever it is
         made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
-        batches: the belief, which takes them together, is then the faster one.
+        batches: the state, which takes them together, is then the faster one.
         """
-        belief, buffer = self.belief, self.buffer
+        state, buffer = self.state, self.buffer
         if buffer and not buffer.single and not buffer.predicted:
             return None
         batches = buffer.in_batches()
-        if not (belief.predicts and belief.posterior.proper):
+        if not (state.predicts and state.belief.posterior.proper):
             read, batches = self.read(), iter(())
-            assert isinstance(read, ExactBelief)
-            belief = read
-            if not (belief.predicts and belief.posterior.proper):
+            assert isinstance(read, Exact)
+            state = read
+            if not (state.predicts and state.belief.posterior.proper):
                 return None
-        fixed = belief.has_fixed_penalty and not self.settings.forgets
-        made = belief.filter if fixed else belief.moment_filter
+        fixed = state.has_fixed_penalty and not self.settings.forgets
+        made = state.filter if fixed else state.moment_filter
         if made is None:
             return None
         every = self.exact and isinstance(made, MomentFilter) and made.search is not None  # was estimated at every row
@@ -242,7 +242,7 @@ class RecentRows:
         if isinstance(self.filter, SquareRootFilter):
             return self.filter
         found = self.followed()
-        if found is None and not self.belief.is_wide:
+        if found is None and not self.state.is_wide:
             found = self.filter = self._new_filter()
         return found
 
@@ -253,32 +253,31 @@ class RecentRows:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def read(self) -> Belief:
-        """Return the belief after the rows. A reading after each batch folds each row a few times at most."""
+    def read(self) -> State:
+        """Return the state after the rows. A reading after each batch folds each row a few times at most."""
         if not self.buffer:
-            return self.belief
-        if self.belief.sandwich is not None or self.belief.input_noise is not None:
+            return self.state
+        if self.state.sandwich is not None or self.state.input_noise is not None:
             return self.scored()[0]
         if self._read is None:
-            rows, (start, belief) = self.buffer.block, self._part or (0, self.belief)
+            rows, (start, state) = self.buffer.block, self._part or (0, self.state)
             while len(rows) - start >= _READ_ROWS:
-                start, belief = start + _READ_ROWS, belief.learn(rows.part(start, start + _READ_ROWS))
-                self._part = start, belief
-            self._read = belief.learn(rows.part(start, len(rows))) if start < len(rows) else belief
+                start, state = start + _READ_ROWS, state.learn(rows.part(start, start + _READ_ROWS))
+                self._part = start, state
+            self._read = state.learn(rows.part(start, len(rows))) if start < len(rows) else state
         return self._read
 
-    def scored(self) -> tuple[Belief, Innovations | None]:
-        """Return the belief after the rows, and their innovations if they are needed.
+    def scored(self) -> tuple[State, Innovations | None]:
+        """Return the state after the rows, and their innovations if they are needed.
 
         The rows of a long stream are predicted now, by its scorer, since that served for all of them.
         """
         if self._scored is None:
-            belief, block, found = self.belief, self.buffer.block, None
+            state, block, found = self.state, self.buffer.block, None
             if not self.settings.needs_innovations:
-                after = belief.learn(block)
+                after = state.learn(block)
             else:
-                after, found = (belief.learn(block), self.buffer.innovations) if self.exact else belief.scored(block)
-                after = after.observing(block, found, belief)
+                after, found = state.step(block, self.buffer.innovations if self.exact else None)
             self._scored = after, found
         return self._scored
 
@@ -292,7 +291,7 @@ class RecentRows:
         rows = buffer.block
         counts = self.settings.counts(rows.weights)
         quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
-        self._watched = watched_on(self._watched, rows, self.belief, self._before)
+        self._watched = watched_on(self._watched, rows, self.state.belief, self._before)
         detector = self._watched[1].detector
         return replace(before.scored(self.settings, rows, found, counts), quantiles=quantiles, detector=detector)
 
@@ -304,7 +303,7 @@ class RecentRows:
         n, quantiles = self._tracked or (0, self.tracking.quantiles)
         if n < buffer.n:
             rows, scorer = buffer.block.part(n, buffer.n), self.scorer
-            own = self.belief.own_variance(rows)
+            own = self.state.own_variance(rows)
             issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows, own)
             quantiles = quantiles.after_rows(issued, buffer.batches[n:], self.settings.counts(rows.weights))
             self._tracked = buffer.n, quantiles

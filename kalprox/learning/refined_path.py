@@ -8,11 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 from kalprox.learning.belief import Belief
 from kalprox.learning.path import Path
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise, gaussian_log_likelihood
 from kalprox.posterior import InformationPosterior
@@ -24,15 +25,15 @@ __all__ = ["log_likelihood", "refined_path"]
 _NOT_OF_THE_PATH = {"coef_cov": "model", "diagnose": False, "change_points": False, "missing": "raise"}
 
 
-def refined_path(belief: Belief, source: Source, weighted: Source, alphas: Array | None) -> Path:
+def refined_path(state: State, source: Source, weighted: Source, alphas: Array | None) -> Path:
     """Return the minimiser for each alpha, each refined to convergence over the rows of a source.
 
     The problems are solved from the largest alpha down, each from the estimate of the one before.
 
     Parameters
     ----------
-    belief : Belief
-        A fitted model, from whose estimate the first search begins.
+    state : State
+        That of a fitted model, from whose estimate the first search begins.
     source : Source
         The rows that it was fitted to.
     weighted : Source
@@ -45,22 +46,24 @@ def refined_path(belief: Belief, source: Source, weighted: Source, alphas: Array
     Path
         Its score is -BIC/2.
     """
-    settings = belief.settings
-    alphas = _grid(belief, source) if alphas is None else np.asarray(alphas, float)
+    settings = state.settings
+    alphas = _grid(state, source) if alphas is None else np.asarray(alphas, float)
     check_positive("alphas", alphas, strict=False)
     found: dict[int, tuple[Array, Array, float, float]] = {}
-    converged, last = np.zeros(len(alphas), bool), belief
+    converged, last = np.zeros(len(alphas), bool), state
     for i in np.argsort(-alphas, kind="stable").tolist():
-        last = type(belief).fit(_with(settings, alpha=float(alphas[i])), source, start=last)[0]  # type: ignore[call-arg]
-        converged[i] = last.converged
-        free = last.design.first * max((last.design.outputs or 2) - 1, 1)  # intercepts of classes add up to zero
-        assert isinstance(last.posterior, InformationPosterior)
-        edf = float(last.posterior.edf) - free
-        score = log_likelihood(last, weighted) - edf / 2 * np.log(last.effective_rows)
-        found[i] = last.coef, last.intercept, edf, score
+        last = type(state).fit(_with(settings, alpha=float(alphas[i])), source, start=last)[0]  # type: ignore[call-arg]
+        belief = last.belief
+        converged[i] = belief.converged
+        free = belief.design.first * max((belief.design.outputs or 2) - 1, 1)  # intercepts of classes add up to zero
+        assert isinstance(belief.posterior, InformationPosterior)
+        edf = float(belief.posterior.edf) - free
+        score = log_likelihood(belief, weighted) - edf / 2 * np.log(belief.effective_rows)
+        found[i] = belief.coef, belief.intercept, edf, score
     columns = zip(*(found[i] for i in range(len(alphas))), strict=True)
     path = Path(alphas, *(np.stack(column) for column in columns))
-    about = {"alpha": float(belief.alpha), "criterion": "-BIC/2", "column_std": belief.column_std}
+    before = state.belief
+    about = {"alpha": float(before.alpha), "criterion": "-BIC/2", "column_std": before.column_std}
     return path.about(**about, converged=converged)  # type: ignore[arg-type]
 
 
@@ -68,12 +71,13 @@ def _with(settings: Settings, **changes: object) -> Settings:
     return Settings.of(**{**settings.parameters, **_NOT_OF_THE_PATH, **changes})
 
 
-def _grid(belief: Belief, source: Source) -> Array:
+def _grid(state: State, source: Source) -> Array:
     """Return a descending grid of alphas, from the slopes and curvatures of the loss where coefficients are zero."""
-    settings = belief.settings
-    if callable(settings.link):
+    settings = state.settings
+    if settings.function is not None:
         raise ValueError("path needs alphas if link is a function: where its parameters are zero says little about it.")
-    null, _ = type(belief).fit(_with(settings, penalty=Box(0.0, 0.0), alpha=1.0), source)
+    fitted, _ = type(state).fit(_with(settings, penalty=Box(0.0, 0.0), alpha=1.0), source)
+    null = fitted.belief
     posterior = null.posterior
     assert isinstance(posterior, InformationPosterior)
     first = null.design.first * (null.design.outputs or 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, expect
 from kalprox.learning.innovations import Innovations
 from kalprox.sources import Block

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kalprox.learning.penalties import PENALTIES
-
 __all__ = ["FACTS", "RULES", "WAYS", "Rule", "SettingsError", "check", "page"]
 
 Settings = Any  # of `kalprox.learning.settings`, which are checked by these rules
@@ -33,9 +31,9 @@ class Rule:
 
     def unmet(self, settings: Settings) -> list[str]:
         """Return the names of the facts that are needed and are not so; none if the rule is about other settings."""
-        if not all(_is(settings, name, words) for name, words in self.when.items() if name != "way"):
+        if not all(is_one_of(settings, name, words) for name, words in self.when.items() if name != "way"):
             return []
-        return [name for name, words in self.needs.items() if not _is(settings, name, words)]
+        return [name for name, words in self.needs.items() if not is_one_of(settings, name, words)]
 
 
 class SettingsError(ValueError):
@@ -74,16 +72,17 @@ def _flag(name: str) -> Callable[[Settings], str]:
 
 FACTS: dict[str, Callable[[Settings], str]] = {  # what rules are about, in one word each
     "model": lambda s: "exact" if s.is_exact else "other",
-    "link": lambda s: "function" if callable(s.link) else "identity" if s.link == "identity" else "name",
+    "link": lambda s: "function" if s.function is not None else "identity" if s.link == "identity" else "name",
     "likelihood": lambda s: s.likelihood.family,
     "density": lambda s: "other" if s.likelihood.predictive is None else "known",
     "penalty": lambda s: s.penalty.name,
-    "alpha": lambda s: "auto" if s.penalty.alpha == "auto" else "number",
+    "selection": lambda s: s.penalty.selection or "none",
+    "alpha": lambda s: "auto" if s.alpha == "auto" else "number",
     "noise": lambda s: "inputs" if s.noise_depends_on_inputs else "learn" if s.noise_var is None else "number",
     "forget": lambda s: s.forgetting.name,
     "coef_cov": lambda s: s.coef_cov,
-    "weights": lambda s: s.weights,
-    "missing": lambda s: s.missing,
+    "weight_kind": lambda s: s.weight_kind,
+    "missing": lambda s: s.missing if s.fills_gaps else "raise",
     "change_points": _flag("change_points"),
     "diagnose": _flag("diagnose"),
     "standardize": _flag("standardize"),
@@ -122,8 +121,7 @@ WAYS = {  # besides `fit`, with which everything goes that settings allow
 _UNIT = "two classes|several classes|other"  # likelihoods without a noise variance
 _ONE_OUTPUT = "gaussian|robust|location|dispersed|two classes|other"
 _FADES, _NOT_MIXED = "none|number|time|auto", "none|number|time|window|walk"
-_BY_FOLDS = "|".join(name for name, penalty in PENALTIES.items() if penalty.selection == "prediction")
-_WEIGHED = "|".join(name for name, penalty in PENALTIES.items() if penalty.has_weight)
+_WEIGHED = "evidence|prediction"  # penalties that alpha multiplies, by how it is chosen
 _WHICH_FADE = "Use a number, or {half_life}, which multiply the weights of rows."
 
 # What words mean, where it is not {name='word'}.
@@ -131,7 +129,7 @@ _SAID = {
     ("change_points", "yes"): "{change_points=True}",
     ("standardize", "yes"): "{standardize=True}",
     ("structure", "other"): "a {structure}",
-    ("link", "function"): "a function as {link}",
+    ("link", "function"): "a {function}",
     ("likelihood", "dispersed|two classes|several classes|other"): "counts or classes",
     ("likelihood", "two classes|several classes|other"): "counts or classes",
     ("likelihood", "robust|two classes|several classes|other"): "a robust likelihood, counts or classes",
@@ -152,7 +150,8 @@ _SAID = {
     ("density", "known"): "a likelihood that says its `predictive` distribution",
     ("penalty", "none|ridge|own ridge"): "{penalty='ridge'} or None",
     ("penalty", "none|ridge|own ridge|own quadratic"): "a quadratic penalty, {penalty='ridge'} or None",
-    ("penalty", _WEIGHED): "a penalty with a weight, such as {penalty='ridge'}",
+    ("selection", "prediction"): "a {penalty} other than 'ridge'",
+    ("selection", _WEIGHED): "a penalty with a weight, such as {penalty='ridge'}",
     ("alpha", "number"): "a number as {alpha}",
     ("noise", "learn|number"): "one noise variance, {noise='learn'} or a number",
     ("forget", "none"): "{forget=1}",
@@ -188,7 +187,7 @@ RULES = [
         "other settings need all of the information, a dense matrix",
         "Change that, or leave {structure} out.",
     ),
-    Rule({"alpha": "auto"}, {"penalty": _WEIGHED}, "there is no weight to choose", "Leave {alpha} out."),
+    Rule({"alpha": "auto"}, {"selection": _WEIGHED}, "there is no weight to choose", "Leave {alpha} out."),
     Rule(
         {"penalty": "group|box", "link": "identity|name"},
         {"likelihood": _ONE_OUTPUT},
@@ -208,10 +207,10 @@ RULES = [
         "Leave {noise} out; a scale that is known is the parameter `scale` of {likelihood}.",
     ),
     Rule(
-        {"weights": "precision"},
+        {"weight_kind": "precision"},
         {"likelihood": f"gaussian|location|dispersed|{_UNIT}"},
         "the rows of a robust likelihood have one scale",
-        "Use {weights='frequency'}, or {likelihood='gaussian'}.",
+        "Use {weight_kind='frequency'}, or {likelihood='gaussian'}.",
     ),
     Rule(
         {"alpha": "auto"},
@@ -220,7 +219,7 @@ RULES = [
         "Give a number.",
     ),
     Rule(
-        {"alpha": "auto", "penalty": _BY_FOLDS},
+        {"alpha": "auto", "selection": "prediction"},
         {"likelihood": "gaussian"},
         "with that penalty it is chosen by predicting folds of rows, whose sums other models do not keep",
         "Give a number, or use {penalty='ridge'}.",
@@ -430,7 +429,7 @@ RULES = [
     ),
     Rule(
         {"way": "path"},
-        {"forget": _NOT_MIXED, "structure": "dense", "penalty": _WEIGHED},
+        {"forget": _NOT_MIXED, "structure": "dense", "selection": _WEIGHED},
         "the path is that of one model, for each weight of its penalty",
         "Fit once for each alpha instead.",
     ),
@@ -450,6 +449,9 @@ RULES = [
 ]
 
 
+_ABOUT = {"density": "likelihood", "selection": "penalty"}  # the parameters that some facts are about
+
+
 def in_python(name: str, value: Any) -> str:
     """Return how Python says a parameter with its value."""
     if value is ...:
@@ -457,7 +459,7 @@ def in_python(name: str, value: Any) -> str:
     return f"{name}={value!r}"
 
 
-def _is(settings: Settings, name: str, words: str) -> bool:
+def is_one_of(settings: Settings, name: str, words: str) -> bool:
     return FACTS[name](settings) in words.split("|")
 
 
@@ -485,7 +487,7 @@ def _words(name: str, words: str) -> list[Any]:
 
 def _value(settings: Settings, name: str) -> Any:
     """Return what settings are: a parameter as it was given, or a word."""
-    word, parameter = FACTS[name](settings), "likelihood" if name == "density" else name
+    word, parameter = FACTS[name](settings), _ABOUT.get(name, name)
     if (name, word) in _GOT:
         return _GOT[name, word]
     return parameter, settings.coef_cov if name == "coef_cov" else settings.parameters[parameter]

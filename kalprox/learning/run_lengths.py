@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.special import gammaln
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, leaf, state
 
 __all__ = ["RUNS", "RunLengths"]

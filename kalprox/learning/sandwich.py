@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, masked
+from kalprox.base.arrays import Array, masked
 from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood
@@ -28,10 +28,11 @@ __all__ = [
 UNNAMED = "\0"  # begins the label of a cluster that is a batch without labels
 
 _MOST_UNNAMED = 256  # batches without labels whose sums are kept one by one
+_TINY = float(np.finfo(float).tiny)
 _WHOLE = 1 - 1e-8  # the leverage of a row whose residual is but rounding
 
 NEEDS_GROUPS = (
-    "coef_cov='clustered' needs groups, which name the cluster of each row. Only partial_fit can do without: each "
+    "coef_cov='clustered' needs clusters, which name the cluster of each row. Only partial_fit can do without: each "
     "batch is a cluster there."
 )
 
@@ -200,6 +201,25 @@ class Sandwich:
         """The number of rows or clusters."""
         return self.clusters + len(self.groups)
 
+    @property
+    def hidden(self) -> float:
+        """The share, 0 to 1, of what the clusters' rows have in common that their scores do not show.
+
+        The rows of a batch without labels are predicted one after the other. One that outweighs all rows before it has
+        taught the estimate what its rows have in common, and their errors no longer show it. Clusters count by the
+        squares of their weights, as in the variance of the estimate. Those that are not known one by one are taken for
+        the first ones, each with the least weight of the others. The first input must be 1.
+        """
+        batches = [name is None or str(name).startswith(UNNAMED) for name in self.groups]
+        if not any(batches):
+            return 0.0
+        n = self._sums()[:, -1, 0]
+        rest = self.clusters * float(n[batches].min())
+        share = n / np.maximum(rest + np.cumsum(n), _TINY)
+        total = float((n**2).sum()) + rest**2 / max(self.clusters, 1.0)
+        hidden = float(((n * share)[batches] ** 2).sum())
+        return hidden / max(total, _TINY)
+
     def total(self, design: Design) -> Array:
         """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
         sums = self._sums()[:, :-1].transpose(1, 0, 2)
@@ -302,7 +322,7 @@ def scores_at(
     design: Design,
     center: Array | None,
     V: Array | None,
-    weights: str,
+    weight_kind: str,
     class_weights: Sequence[float] | None,
     block: Block,
 ) -> Sandwich:
@@ -320,7 +340,7 @@ def scores_at(
     V : array of shape (p, p) or (k, p, p), or None
         The covariance of theta in units of the noise variance, which gives the leverage of independent rows; None for
         the scores of clusters.
-    weights, class_weights
+    weight_kind, class_weights
         See `kalprox.sources.weighting.relative_precision`.
     block : Block
 
@@ -330,9 +350,9 @@ def scores_at(
     """
     if V is None and block.groups is None:
         raise ValueError(NEEDS_GROUPS)
-    w, own = block.weights, None if V is None else relative_precision(block, weights, class_weights)
+    w, own = block.weights, None if V is None else relative_precision(block, weight_kind, class_weights)
     faded = None
-    if w is not None and block.squares is not None and weights == "frequency":  # precisions have faded themselves
+    if w is not None and block.squares is not None and weight_kind == "frequency":  # precisions have faded themselves
         faded = block.squares / np.where(w > 0, w, 1.0)
     X, y = masked(w, block.X), masked(w, block.y)
     if center is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 import kalprox.forgetting
 import kalprox.likelihoods
+import kalprox.penalties
 import kalprox.regularizers
 import kalprox.structures
 from kalprox import model_file
@@ -19,15 +20,17 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
+from kalprox.penalties import Penalty
 from kalprox.regularizers import Regularizer
 from kalprox.structures import Structure
 
-__all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save_learner"]
+__all__ = ["from_parts", "from_plain_setting", "learner_parts", "load_learner", "plain_setting", "save_learner"]
 
 # what an estimator has, and a learner has not
-_ESTIMATOR = ("block_size", "on_bad_rows", "max_pending", "class_weight", "classes")
+_ESTIMATOR = ("class_weight", "classes")
 _OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them
     ("regularizer", kalprox.regularizers, Regularizer),
+    ("penalty", kalprox.penalties, Penalty),
     ("likelihood", kalprox.likelihoods, Likelihood),
     ("forgetting", kalprox.forgetting, Forgetting),
     ("structure", kalprox.structures, Structure),
@@ -81,7 +84,7 @@ def from_parts(
     """
     with refusing(f"{file} is a model file, but not of an estimator that this version can read."):
         expect(header["estimator"] in ("KalproxRegressor", "KalproxClassifier"))
-        parameters = {name: _object(value) for name, value in header["settings"].items()}
+        parameters = {name: from_plain_setting(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
         expect(("classes" in estimator_settings) is (header["estimator"] == "KalproxClassifier"))
         expect("classes" in estimator_settings or parameters.get("class_weights") is None)
@@ -104,13 +107,12 @@ def from_parts(
 
 def _try_penalty(settings: Settings, d: int) -> None:
     """Raise if the penalty of a file cannot be computed for d coefficients."""
-    alpha = settings.penalty.alpha
-    float(settings.penalty.regularizer(1.0 if alpha == "auto" else alpha).value(np.zeros(d)))
+    float(settings.penalty.regularizer(1.0 if settings.alpha == "auto" else settings.alpha).value(np.zeros(d)))
 
 
 def plain_setting(name: str, value: Any) -> Any:
-    """Convert a setting to JSON types; `_object` converts it back."""
-    if isinstance(value, (Regularizer, Likelihood, Forgetting, Structure)):
+    """Convert a setting to JSON types; `from_plain_setting` converts it back."""
+    if isinstance(value, (Regularizer, Penalty, Likelihood, Forgetting, Structure)):
         kind = type(value).__name__
         word, module, _ = next(one for one in _OBJECTS if isinstance(value, one[2]))
         if getattr(module, kind, None) is type(value) and kind != "Custom":
@@ -132,9 +134,10 @@ def plain_setting(name: str, value: Any) -> Any:
     )
 
 
-def _object(value: Any) -> Any:
+def from_plain_setting(value: Any) -> Any:
+    """Return the setting that `plain_setting` converted."""
     if isinstance(value, list):
-        return [_object(v) for v in value]
+        return [from_plain_setting(v) for v in value]
     if not isinstance(value, dict):
         return value
     if set(value) == {"array"}:
@@ -142,14 +145,14 @@ def _object(value: Any) -> Any:
         expect(array.dtype.kind in "fiub")
         return array
     if set(value) == {"dict"}:
-        return {_object(label): _object(weight) for label, weight in value["dict"]}
+        return {from_plain_setting(label): from_plain_setting(weight) for label, weight in value["dict"]}
     if set(value) == {"tuple"}:
-        return tuple(_object(v) for v in value["tuple"])
+        return tuple(from_plain_setting(v) for v in value["tuple"])
     found = [one for one in _OBJECTS if one[0] in value]
     expect(found)
     word, module, base = found[0]
     kind = value[word]
     expect(kind in module.__all__ and kind != "Custom")
-    made = getattr(module, kind)(**{name: _object(v) for name, v in value["fields"].items()})
+    made = getattr(module, kind)(**{name: from_plain_setting(v) for name, v in value["fields"].items()})
     expect(isinstance(made, base))
     return made

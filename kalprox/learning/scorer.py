@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import leaf, state
 from kalprox.information import Information
 from kalprox.learning.design import Design

@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 from kalprox.forgetting import Forgetting, forgetting_of
-from kalprox.learning.gaps import MISSING
-from kalprox.learning.penalties import Penalty
+from kalprox.learning.gaps import FILLED, MISSING
 from kalprox.learning.rules import check
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import GLM, LINKS, Function, Linear, Model
+from kalprox.penalties import Penalty, check_alpha, penalty_of
 from kalprox.sources import Block
-from kalprox.sources.weighting import check_weights, counts_of, relative_precision
+from kalprox.sources.weighting import check_weight_kind, counts_of, relative_precision
 from kalprox.structures import Dense, Structure, structure_of
 
-__all__ = ["COEF_COVS", "MISSING", "MISSING_TARGETS", "TARGETS", "Settings", "same"]
+__all__ = ["COEF_COVS", "MISSING", "Settings", "same"]
 
 COEF_COVS = ("auto", "model", "robust", "clustered")
-TARGETS = ("range", "any")
-MISSING_TARGETS = ("raise", "skip")
 _EXPECTED_RUN, _SHORTEST_RUN = 1000.0, 10.0  # rows from one change point to the next
 
 
@@ -36,9 +34,11 @@ class Settings:
     Make one with `Settings.of(**parameters)`, which raises an error for invalid parameters.
     """
 
-    link: str | Callable[..., Any]
+    link: str
+    function: Callable[..., Any] | None  # in place of a link of a linear predictor
     likelihood: Likelihood
     penalty: Penalty
+    alpha: Any  # of the penalty: a number, or "auto" as long as it is not chosen
     noise_var: float | None  # None if it is learned
     fit_intercept: bool
     standardize: bool
@@ -48,11 +48,9 @@ class Settings:
     start: Any
     diagnose: bool
     coef_cov: str  # "auto" has been resolved; see `clustered`
-    weights: str
+    weight_kind: str
     class_weights: tuple[float, ...] | None  # by which the weights of rows have been multiplied
-    targets: str
     missing: str
-    missing_targets: str
     change_points: float | None  # the expected number of rows from one to the next; None if they are not looked for
     structure: Structure | None  # of what is known about the coefficients; None if it is a whole matrix
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
@@ -60,14 +58,11 @@ class Settings:
     @classmethod
     def of(
         cls,
-        link: str | Callable[..., Any] = "identity",
+        link: str = "identity",
         penalty: Any = "default",
-        alpha: float | str = 1.0,
+        alpha: float | str | None = None,
         *,
-        l1_ratio: float = 0.5,
-        delta: float = 1.0,
-        groups: Any = None,
-        bounds: Any = (0.0, np.inf),
+        function: Callable[..., Any] | None = None,
         noise: float | str = "learn",
         fit_intercept: bool = True,
         standardize: bool = False,
@@ -77,37 +72,35 @@ class Settings:
         start: Any = None,
         diagnose: bool = True,
         coef_cov: str = "auto",
-        weights: str = "frequency",
+        weight_kind: str = "frequency",
         class_weights: tuple[float, ...] | None = None,
-        targets: str = "range",
         likelihood: str | Likelihood = "gaussian",
         missing: str = "raise",
-        missing_targets: str = "raise",
         change_points: bool | float = False,
         structure: Any = None,
     ) -> "Settings":
         """Check the parameters and return the settings.
 
-        penalty="default" is "ridge", or None if `link` is a function; `parameters` has what it stands for.
+        penalty="default" is None for numbers, and "ridge" for classes and counts, with a structure, which cannot say
+        what many columns leave undetermined, and if alpha is given. Without one, alpha is 1. `parameters` has both.
         """
-        if isinstance(penalty, str) and penalty == "default":
-            penalty = None if callable(link) else "ridge"
-            if callable(link) and not (isinstance(alpha, (int, float)) and alpha == 1):
-                raise ValueError(
-                    f"alpha={alpha!r} has no effect: if link is a function, there is no penalty unless one is given. "
-                    "Set penalty='ridge', or another, too."
-                )
         parameters = {name: value for name, value in locals().items() if name != "cls"}
-        if targets not in TARGETS:
-            raise ValueError(f"targets must be one of {', '.join(TARGETS)}; got {targets!r}.")
+        loss = likelihood_of(likelihood)
+        if isinstance(penalty, str) and penalty == "default":
+            ridge = alpha is not None or not loss.location or _structure(structure) is not None
+            penalty = parameters["penalty"] = "ridge" if ridge else None
+        if alpha is None:
+            alpha = parameters["alpha"] = 1.0
         if missing not in MISSING:
             raise ValueError(f"missing must be one of {', '.join(MISSING)}; got {missing!r}.")
-        if missing_targets not in MISSING_TARGETS:
-            raise ValueError(f"missing_targets must be one of {', '.join(MISSING_TARGETS)}; got {missing_targets!r}.")
         given: Any = link  # callers may ignore types
-        if not (callable(link) or (isinstance(given, str) and given in LINKS)):
-            raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
-        loss = likelihood_of(likelihood)
+        if not (isinstance(given, str) and given in LINKS):
+            own = " A function of one's own, fn(theta, x), is the parameter function." if callable(link) else ""
+            raise ValueError(f"link must be one of {', '.join(LINKS)}; got {link!r}.{own}")
+        if function is not None and not callable(function):
+            raise ValueError(f"function must be a JAX function fn(theta, x) of one row, or None; got {function!r}.")
+        if function is not None and link != "identity":
+            raise ValueError(f"A function is the whole model: link must be 'identity' then; got {link!r}.")
         if isinstance(noise, str):
             if noise not in ("learn", "inputs"):
                 raise ValueError(f"noise must be 'learn', 'inputs' or the noise variance; got {noise!r}.")
@@ -117,31 +110,32 @@ class Settings:
                 raise ValueError(f"noise must be at least {np.finfo(float).tiny:.3g}; got {noise!r}.")
         if coef_cov not in COEF_COVS:
             raise ValueError(f"coef_cov must be one of {', '.join(COEF_COVS)}; got {coef_cov!r}.")
-        check_weights(weights)
+        check_weight_kind(weight_kind)
         forgetting = forgetting_of(forget)
         if not (isinstance(max_passes, numbers.Integral) and max_passes >= 1):
             raise ValueError(f"max_passes must be a whole number >= 1; got {max_passes!r}.")
         if not (isinstance(tol, numbers.Real) and 0 <= tol < np.inf):
             raise ValueError(f"tol must be a finite number >= 0; got {tol!r}.")
-        g = Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds)
+        g = penalty_of(penalty)
+        check_alpha(alpha, g)
         settings = cls(
             link,
+            function,
             loss,
             g,
+            alpha,
             None if isinstance(noise, str) else float(noise),
             bool(fit_intercept),
-            bool(standardize) and not g.scale_free,  # bounds keep the units of coef_
+            bool(standardize) and g.penalises and not g.scale_free,  # bounds keep the units of coef_
             forgetting,
             max_passes,
             tol,
             start,
             bool(diagnose),
             "model" if coef_cov == "auto" else coef_cov,
-            weights,
+            weight_kind,
             class_weights,
-            targets,
             missing,
-            missing_targets,
             _expected_run(change_points),
             _structure(structure),
             parameters,
@@ -159,12 +153,12 @@ class Settings:
 
     def with_alpha(self, alpha: Any) -> "Settings":
         """Return these settings, as they were given, with the alpha that "auto" has chosen."""
-        return replace(self, penalty=replace(self.penalty, alpha=alpha))
+        return replace(self, alpha=alpha)
 
     @property
     def awaits_alpha(self) -> bool:
         """Whether alpha is still to be chosen by `fit`, since rows cannot be learned without it."""
-        return self.penalty.alpha == "auto" and not self.is_exact
+        return self.alpha == "auto" and not self.is_exact
 
     @property
     def chooses_alpha(self) -> bool:
@@ -192,13 +186,17 @@ class Settings:
 
         That is a linear model with the Gaussian likelihood and no structure.
         """
-        linear = isinstance(self.link, str) and self.link == "identity"
-        return linear and self.likelihood.quadratic and self.structure is None
+        return self.is_linear and self.likelihood.quadratic and self.structure is None
+
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether the output of the model is a linear function of its parameters."""
+        return self.function is None and self.link == "identity"
 
     @cached_property
     def several_targets(self) -> bool:
         """Whether y may have several columns: those of linear models, or one for each class."""
-        return self.is_exact or self.likelihood.interacts
+        return (self.is_exact and self.missing != "marginalize") or self.likelihood.interacts
 
     @property
     def _weighs_scores(self) -> bool:
@@ -206,7 +204,7 @@ class Settings:
 
         The likelihood does not say how uncertain an estimate with such weights is, and the scores of the rows do.
         """
-        return self.class_weights is not None or (self.weights == "precision" and not self.likelihood.learns_noise)
+        return self.class_weights is not None or (self.weight_kind == "precision" and not self.likelihood.learns_noise)
 
     @property
     def std_doubt(self) -> str:
@@ -215,9 +213,9 @@ class Settings:
             return ""
         without = "structure=None" if self.structure is not None else "a forget other than 'auto'"
         return (
-            "The standard errors take the weights of rows (class_weight, or weights='precision') for repetitions, and "
-            f"are too small where these are above 1: robust ones, which do not, need {without}. Set coef_cov='model' "
-            "if repetitions are meant."
+            "The standard errors take the weights of rows (class_weight, or weight_kind='precision') for repetitions, "
+            f"and are too small where these are above 1: robust ones, which do not, need {without}. Set "
+            "coef_cov='model' if repetitions are meant."
         )
 
     def clustered(self) -> "Settings":
@@ -235,7 +233,17 @@ class Settings:
 
     def counts(self, weights: Array | None) -> Array | None:
         """Return how many rows each row counts for; None if every row counts once."""
-        return weights if self.weights == "frequency" else counts_of(weights, self.weights)
+        return weights if self.weight_kind == "frequency" else counts_of(weights, self.weight_kind)
+
+    @cached_property
+    def fills_gaps(self) -> bool:
+        """Whether missing features are completed, and rows that lack them are learned."""
+        return self.missing in FILLED
+
+    @property
+    def any_target(self) -> bool:
+        """Whether targets outside the range of the link are learned."""
+        return getattr(self.likelihood, "targets", "range") == "any"
 
     @cached_property
     def noise_depends_on_inputs(self) -> bool:
@@ -249,11 +257,11 @@ class Settings:
 
     def relative_precision(self, block: Block) -> Array | None:
         """Return what multiplies the score of each row; see `kalprox.sources.weighting.relative_precision`."""
-        return relative_precision(block, self.weights, self.class_weights)
+        return relative_precision(block, self.weight_kind, self.class_weights)
 
     def own_variance(self, block: Block) -> Array | None:
         """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
-        if block.weights is None or self.weights == "frequency" or not self.likelihood.learns_noise:
+        if block.weights is None or self.weight_kind == "frequency" or not self.likelihood.learns_noise:
             return block.noise
         own = 1 / np.where(block.weights > 0, block.weights, 1)
         return own if block.noise is None else own * block.noise
@@ -271,16 +279,16 @@ class Settings:
     @property
     def parameter_names(self) -> list[str] | None:
         """The names of the parameters of a function, if it says them in an attribute `parameter_names`."""
-        given = getattr(self.link, "parameter_names", None)
+        given = getattr(self.function, "parameter_names", None)
         return None if given is None else [str(name) for name in given]
 
     def coef_names(self, columns: Sequence[str], d: int) -> list[str]:
         """Return the names of d coefficients: those of the columns, or of the parameters of a function.
 
-        >>> Settings.of(link=abs, start=[0.0, 1.0]).coef_names(["time"], 2)
+        >>> Settings.of(function=abs, start=[0.0, 1.0]).coef_names(["time"], 2)
         ['theta[0]', 'theta[1]']
         """
-        if not callable(self.link):
+        if self.function is None:
             return list(columns)
         return self.parameter_names or [f"theta[{j}]" for j in range(d)]
 
@@ -290,8 +298,8 @@ class Settings:
 
     def model(self, outputs: int | None = None) -> Model:
         """Return the model h with this number of linear outputs; None for one output, and for functions."""
-        if callable(self.link):
-            return Function(self.link)
+        if self.function is not None:
+            return Function(self.function)
         return Linear(outputs) if self.link == "identity" else GLM(self.link)
 
     @property

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox.learning.belief import Belief
+from kalprox.base.arrays import Array
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block, Counts
 from kalprox.sources.times import in_order
 
 __all__ = ["NOT_ASKED", "PLAIN", "TRACKED_TOGETHER", "Call", "Watch", "step"]
 
-Watch = Callable[[Belief, Block, Belief, Innovations | None], None]
+Watch = Callable[[State, Block, State, Innovations | None], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
 TRACKED_TOGETHER = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     issued : Innovations or None
         The predictions that were issued for the rows when they came, if their targets have come later.
     watch : function or None
-        Called with every piece that is learned, in the order of the rows, the beliefs before and after it, and its
+        Called with every piece that is learned, in the order of the rows, the states before and after it, and its
         predictions, if they were scored.
     """
 
@@ -55,20 +55,20 @@ PLAIN = Call()
 
 def step(
     settings: Settings,
-    belief: Belief,
+    state: State,
     tracking: Tracking | None,
     blocks: Iterable[Block],
     rows: int,
     call: Call = PLAIN,
-) -> tuple[Belief, Tracking, Counts, list[Innovations]]:
-    """Return the belief and the tracking after the blocks of a batch, their counts, and the predictions of every row.
+) -> tuple[State, Tracking, Counts, list[Innovations]]:
+    """Return the state and the tracking after the blocks of a batch, their counts, and the predictions of every row.
 
     There are predictions only if the call asks for them. `rows` is the number of rows learned before. If the rows come
     in turn, or there were none before, the batch is tracked in pieces, as if they had come one by one, of 64 rows and,
     after many rows, of up to a 64th of them.
     """
     made: list[Innovations] = []
-    exact, at_once, counts, before = call.every_row, rows > 0 and not call.in_turn, Counts(), rows
+    at_once, counts, before = rows > 0 and not call.in_turn, Counts(), rows
     errors: list[Array] = []
     times: list[Array | None] = []
     for block in blocks:
@@ -76,34 +76,28 @@ def step(
             targets = block.y.shape[1] if block.y.ndim == 2 else None
             tracking = Tracking.none(targets, "" if settings.diagnose else NOT_ASKED, settings.likelihood)
         if settings.by_time:
-            block = replace(block, times=in_order(block.times, belief.time, block.weights, first=counts.read))
-        counts, start = counts + Counts.of(block), 0
-        while start < len(block):
-            if not (exact or settings.needs_innovations):
-                after, start = belief.learn(block), len(block)
-                if call.watch is not None:
-                    call.watch(belief, block, after, None)
-                belief = after
-                continue
-            with np.errstate(over="ignore", invalid="ignore"):  # rows too large are refused as they are learned
-                stop = belief.next_piece(block, start, rows, exact=exact)
-            piece = block.part(start, stop)
-            after, found = belief.scored(piece, known=rows > 0, exact=exact)
-            after = after.observing(piece, found, belief)
-            scored = None
-            if settings.diagnose:
+            block = replace(block, times=in_order(block.times, state.time, block.weights, first=counts.read))
+        counts = counts + Counts.of(block)
+        learned = 0
+        for one in state.steps(block, rows, every_row=call.every_row):
+            piece, found, scored = one.piece, one.found, None
+            if settings.diagnose and found is not None:
+                stop = learned + len(piece)
                 times.append(settings.counts(piece.weights))
-                scored = found if call.issued is None else call.issued.part(start, stop)
+                scored = found if call.issued is None else call.issued.part(learned, stop)
                 tracking = tracking.scored(settings, piece, scored, times[-1])
-                tracking = tracking.watched(piece, belief, rows)
+                tracking = tracking.watched(piece, one.before.belief, rows)
                 errors.append(scored.issued if at_once else scored.standardised(piece.y))
-            if exact:
+            if call.every_row and found is not None:
                 made.append(found)
             if call.watch is not None:
-                call.watch(belief, piece, after, scored)
-            belief, start, rows = after, stop, rows + piece.count
+                call.watch(one.before, piece, one.after, scored)
+            state = one.after
+            learned += len(piece)
+            rows += piece.count
+            del one, piece, found, scored  # the next piece does not come on top of them
     assert tracking is not None
-    belief = belief.closed()
+    state = state.closed()
     if errors:
         z, start = np.concatenate(errors), 0
         known = [one for one in times if one is not None]  # all of them, or none
@@ -112,7 +106,7 @@ def step(
             some = slice(start, start + (len(z) if at_once else _tracked_together(before + start)))
             tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
             start = some.stop
-    return belief, tracking, counts, made
+    return state, tracking, counts, made
 
 
 def _tracked_together(rows: int) -> int:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
-from kalprox._text import printable
-from kalprox.learning.bank import BankBelief
+from kalprox.base.arrays import Array
+from kalprox.base.text import printable
 from kalprox.learning.belief import Belief
-from kalprox.learning.exact import ExactBelief
 from kalprox.learning.learner import Learner
+from kalprox.learning.linear import LinearBelief
+from kalprox.learning.mixed import MixedBelief
 from kalprox.posterior import InformationPosterior
 
 __all__ = [
@@ -31,12 +31,16 @@ __all__ = [
 ]
 
 WIDTH = 80  # characters of a line of text
-_COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
+_COLUMNS = {"coef": 11, "se": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
 _NAME = WIDTH - sum(_COLUMNS.values())
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
 _LEAST_SHOWN = 0.01  # the smallest weight of a way to forget that is shown
 _FEW = 20  # clusters, below which it matters that they are unequal
-_MORE_FALSE_ALARMS = ("correlated", "skewed")  # findings of a verdict with which more change points are false
+_MORE_FALSE_ALARMS = (
+    "correlated",
+    "skewed",
+    "unequal spread",
+)  # findings of a verdict with which more change points are false
 TINY = 1e-16  # p-values below it are shown as such
 
 
@@ -52,12 +56,12 @@ class Summary:
     names : list of str
     targets : list of str or None
         The target of each entry; None if there is one target.
-    coef, std : array
+    coef, se : array
         The coefficients and their standard errors, of the kind that `coef_cov` says.
     low, high : array
         The ends of the intervals of the coefficients; see `KalproxRegressor.coef_interval`.
     t, p : array
-        coef / std, and the two-sided tail probability of Student's t distribution beyond it.
+        coef / se, and the two-sided tail probability of Student's t distribution beyond it.
     dof : float or array of shape (k,), or for clusters of the shape of `coef`
         The degrees of freedom of t.
     level : float
@@ -76,7 +80,7 @@ class Summary:
     names: list[str]
     targets: list[str] | None
     coef: Array
-    std: Array
+    se: Array
     low: Array
     high: Array
     t: Array
@@ -139,7 +143,7 @@ class Summary:
             "target": target or ("" if k is None else f"{k} targets"),
             "rows learned": f"{learner.n_rows:,}",
             "rows rejected": f"{rejected:,}",
-            "parameters" if callable(learner.settings.link) else "columns": f"{len(names) - has_intercept:,}"
+            "parameters" if learner.settings.function is not None else "columns": f"{len(names) - has_intercept:,}"
             + (", and an intercept" if has_intercept else ""),
             **about_likelihood(belief, classes),
             "penalty": about_penalty(belief),
@@ -152,7 +156,7 @@ class Summary:
             "passes": f"{belief.n_passes:,}, {converged}",
             "change points": about_changes(learner),
         }
-        columns = dict(zip(("coef", "std", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
+        columns = dict(zip(("coef", "se", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
         return cls(
             names=names * (k or 1),
             targets=None if k is None else [one for one in classes or [f"y{j}" for j in range(k)] for _ in names],
@@ -180,12 +184,12 @@ class Summary:
         Returns
         -------
         DataFrame
-            With the columns name, coef, std, low, high, t and p, and target if there are several. A number that is not
+            With the columns name, coef, se, low, high, t and p, and target if there are several. A number that is not
             defined is NaN in pandas and null in polars.
         """
         columns: dict[str, Any] = {} if self.targets is None else {"target": self.targets}
         columns |= {"name": self.names} | {
-            name: getattr(self, name) for name in ("coef", "std", "low", "high", "t", "p")
+            name: getattr(self, name) for name in ("coef", "se", "low", "high", "t", "p")
         }
         return frame_of(columns, kind)
 
@@ -220,7 +224,7 @@ class Summary:
     @property
     def _heads(self) -> tuple[str, ...]:
         low, high = (f"{100 * share:.4g}%" for share in ((1 - self.level) / 2, (1 + self.level) / 2))
-        return "coef", "std", "t", "p", low, high
+        return "coef", "se", "t", "p", low, high
 
     def _parts(self) -> list[tuple[str, list[int]]]:
         """The places of the coefficients of each target."""
@@ -242,8 +246,8 @@ class Summary:
         numbers = {name: float(getattr(self, name)[i]) for name in _COLUMNS}
         digits = {"t": 3, "p": 3}
         texts = {name: _number(value, digits.get(name, 4)) for name, value in numbers.items()}
-        if np.isinf(numbers["std"]):
-            texts |= {"std": "undeterm.", "low": "", "high": ""}
+        if np.isinf(numbers["se"]):
+            texts |= {"se": "undeterm.", "low": "", "high": ""}
         elif np.isinf(numbers["low"]):
             texts |= {"low": "unbounded", "high": "unbounded"}
         if numbers["p"] < TINY:
@@ -254,12 +258,10 @@ class Summary:
 def about_penalty(belief: Belief) -> str:
     """The penalty and its weight, in words."""
     penalty = belief.settings.penalty
-    if penalty.kind is None:
-        return "none"
     if not penalty.has_weight:
-        return penalty.kind if isinstance(penalty.kind, str) else type(penalty.kind).__name__
+        return penalty.describe()
     auto = "auto -> " if belief.settings.chooses_alpha else ""
-    return f"{penalty.kind}, alpha = {auto}{_numbers(np.asarray(belief.alpha))}"
+    return f"{penalty.describe()}, alpha = {auto}{_numbers(np.asarray(belief.alpha))}"
 
 
 def about_forgetting(belief: Belief) -> dict[str, str]:
@@ -267,14 +269,16 @@ def about_forgetting(belief: Belief) -> dict[str, str]:
     kind = belief.settings.forgetting
     if not kind.forgets:
         return {}
-    return {"forget": _weights(belief) if isinstance(belief, BankBelief) else kind.describe()}
+    return {"forget": _weights(belief) if isinstance(belief, MixedBelief) else kind.describe()}
 
 
 def about_likelihood(belief: Belief, classes: Sequence[str] = ()) -> dict[str, str]:
     """The link or, if it is not Gaussian, the likelihood in words, and the `classes` of the target."""
     settings = belief.settings
     if settings.likelihood.quadratic:
-        return {"link": getattr(settings.link, "__name__", str(settings.link))}
+        if settings.function is not None:
+            return {"function": getattr(settings.function, "__name__", "of one's own")}
+        return {"link": settings.link}
     facts = {"likelihood": str(settings.parameters["likelihood"])}
     if classes:
         facts["classes"] = ", ".join(classes) + (f"; the coefficients are about {classes[1]}" * (len(classes) == 2))
@@ -286,7 +290,7 @@ def about_noise(belief: Belief) -> dict[str, str]:
     likelihood = belief.settings.likelihood
     if not likelihood.learns_noise:
         return {}
-    name = "noise std" if likelihood.location else "root of variance / mean"
+    name = likelihood.noise_name
     variances, dofs = np.atleast_1d(belief.noise.variance), np.atleast_1d(belief.noise.dof)
     if np.isnan(variances).all():
         return {name: "unknown: there are no degrees of freedom left to learn it"}
@@ -294,7 +298,7 @@ def about_noise(belief: Belief) -> dict[str, str]:
     return {name: f"{', '.join(f'{v**0.5:.4g}' for v in variances)} ({how})"}
 
 
-def _weights(belief: BankBelief) -> str:
+def _weights(belief: MixedBelief) -> str:
     """The weights of the ways to forget, the largest first, and how many rows they remember."""
     parts, memory = [], np.atleast_1d(belief.memory)
     for w in belief.weights.reshape(len(belief.members), -1).T:
@@ -315,7 +319,8 @@ def about_changes(learner: Learner) -> str:
     unlike = [] if "drifting" in findings else [word for word in findings if word in _MORE_FALSE_ALARMS]
     if not score.changes.found or not unlike:
         return str(score.changes).rstrip(".")
-    return f"{score.changes} Some may be none: the errors are {' and '.join(unlike)}, and false alarms more frequent"
+    found = " and ".join(f"'{word}'" for word in unlike)
+    return f"{score.changes} Some may be none: the verdict on the errors is {found}, and false alarms are more frequent"
 
 
 def about_errors(belief: Belief, cluster: str | None = None) -> str:
@@ -397,8 +402,8 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
     elif dof.ndim == coef.ndim:  # of clusters, which say more about one coefficient than about another
         ends = dict.fromkeys(f"{float(one):.3g}" for one in (np.nanmin(dof), np.nanmax(dof)))
         which = f"Student's t, {' to '.join(ends)} degrees of freedom"
-    text = f"t = coef / std; p is the probability of a larger |t| under {which}"
-    if belief.settings.penalty.kind is not None:
+    text = f"t = coef / se; p is the probability of a larger |t| under {which}"
+    if belief.settings.penalty.penalises:
         text += (
             ". The penalty pulls coefficients towards zero: p is that of the posterior, and below 1 - level where the "
             "interval excludes zero"
@@ -414,14 +419,14 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
     """
     if not belief.settings.likelihood.quadratic:
         return np.nan
-    if isinstance(belief, BankBelief):
+    if isinstance(belief, MixedBelief):
         notes.append(
             "R2, the effective dof and the log evidence are empty: they differ from one way to forget to another."
         )
         return np.nan
     drifts = not belief.settings.forgetting.keeps_moments
-    if drifts or not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
-        what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link"
+    if drifts or not isinstance(belief, LinearBelief) or belief.settings.noise_depends_on_inputs:
+        what = "noise='inputs'" if isinstance(belief, LinearBelief) else "a nonlinear link"
         what = what if belief.settings.structure is None else "a structure"
         what = "this kind of forgetting" if drifts else what
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
@@ -438,7 +443,7 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
 
 
 def _edf(belief: Belief, notes: list[str]) -> Any:
-    if isinstance(belief, BankBelief):
+    if isinstance(belief, MixedBelief):
         return np.nan
     if isinstance(belief.posterior, InformationPosterior):
         return np.asarray(belief.posterior.edf)[()]
@@ -447,7 +452,7 @@ def _edf(belief: Belief, notes: list[str]) -> Any:
 
 
 def _evidence(belief: Belief, notes: list[str]) -> Any:
-    if isinstance(belief, BankBelief):
+    if isinstance(belief, MixedBelief):
         return np.nan
     try:
         found = np.asarray(belief.log_evidence)[()]
@@ -478,14 +483,18 @@ def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str])
             f"The {100 * level:.4g}% intervals are debiased, those of least squares on all columns: a coefficient may "
             "lie outside of its own."
         )
-    if isinstance(belief, BankBelief):
+    if isinstance(belief, MixedBelief):
         notes.append(
             "Coefficients are the mean of the mixture of all ways to forget, and standard errors its standard "
             "deviation. Intervals are those of Student's t distribution with these moments."
         )
     notes += [note for note in (belief.why_no_interval, belief.interval_doubt) if note]
-    if np.isinf(std).any():
-        notes.append("Undetermined: neither the rows nor the penalty determine these coefficients.")
+    if unknown := int((~belief.determined(penalised=True)).sum()):
+        notes.append(
+            f"Undetermined: neither the rows nor the penalty determine {unknown:,} of the coefficients, and of all "
+            "that fit as well those of the smallest size are shown. Use penalty='ridge' with alpha='auto', or leave "
+            "columns out."
+        )
     return notes
 
 

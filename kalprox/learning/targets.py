@@ -7,7 +7,7 @@ from typing import NoReturn
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, masked
+from kalprox.base.arrays import Array, masked
 from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Moments
 from kalprox.learning.rules import check
@@ -39,9 +39,12 @@ class Targets:
         """Return the summary of a block."""
         y, outside = masked(block.weights, block.y), _outside(settings, block)[0]
         y = y if y.ndim == 1 else y[:, 0]  # of classes, whose targets are 0 or 1
+        known = y if block.weights is None or not (block.weights > 0).any() else y[block.weights > 0]
         count = outside.sum() if block.weights is None else block.weights @ outside
         columns = 0.0 if block.y.ndim == 1 else float(block.y.shape[1])
-        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count), columns)
+        return cls(
+            Moments.of(replace(block, X=y[:, None])), float(known.min()), float(known.max()), float(count), columns
+        )
 
     def __add__(self, other: "Targets") -> "Targets":
         low, high = min(self.low, other.low), max(self.high, other.high)
@@ -115,7 +118,7 @@ def _refused(settings: Settings, seen: Targets, new: Targets) -> tuple[str, floa
     largest = max(bottom - new.low, new.high - top)
     if not settings.likelihood.location and largest > 0:
         return "where the likelihood gives them no probability", 0.0
-    if settings.targets == "any" or largest <= 0 or n < (2 if settings.noise_var is None else 1):
+    if settings.any_target or largest <= 0 or n < (2 if settings.noise_var is None else 1):
         return None
     std, dof = _noise(settings, seen, top - bottom)
     if np.isinf(top - bottom) and 2 * seen.outside - n > _quantile(_FALSE_ALARMS, np.inf) * n**0.5:
@@ -146,7 +149,7 @@ def _quantile(tail: float, dof: float) -> float:
 def _range(settings: Settings) -> tuple[float, float]:
     if not settings.likelihood.location:
         return settings.likelihood.support
-    return LINKS[settings.link].range if isinstance(settings.link, str) else (-np.inf, np.inf)
+    return LINKS[settings.link].range if settings.function is None else (-np.inf, np.inf)
 
 
 def _outside(settings: Settings, block: Block, beyond: float = 0.0) -> list[Array]:
@@ -162,13 +165,14 @@ def _refuse(settings: Settings, reason: str, outside: Array, where: str) -> NoRe
     shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
     bottom, top = _range(settings)
     if not settings.likelihood.location:
-        limits = f"between {bottom:g} and {top:g}" if np.isfinite(top) else f"at least {bottom:g}"
+        limits, given = settings.likelihood.limits, settings.parameters["likelihood"]
         raise ValueError(
-            f"y must be {limits} with likelihood={settings.parameters['likelihood']!r}; {len(rows)} of {len(outside)} "
-            f"targets{where} are not, in row(s) {shown}. Correct them, or choose another likelihood."
+            f"y must be {limits} with likelihood={given!r}; {len(rows)} of {len(outside)} targets{where} are not, in "
+            f"row(s) {shown}. Correct them, or choose another likelihood."
         )
     raise ValueError(
         f"y must lie between {bottom:.4g} and {top:.4g}, the range of link={settings.link!r}, up to noise. {len(rows)} "
         f"of {len(outside)} targets{where} lie outside, in row(s) {shown}, {reason}. Scale y or choose "
-        "another link; if it is meant, set targets='any'."
+        "another link; if it is meant, set targets='any', which in Python is a "
+        "parameter of the likelihood, kalprox.likelihoods.Gaussian."
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import MODERATE, Saved, Sizes, expect, state
 from kalprox.calibration import Calibration, CategoryCalibration, calibration_for
 from kalprox.calibration.curvature import MOST_COLUMNS, Curvature
@@ -67,7 +67,7 @@ class Tracking:
         targets = self.scores if len(self.scores) > 1 else ()
         whole = reduce(lambda one, other: one.merge(other), self.scores)
         about: dict[str, Any] = {"changes": changes, "targets": targets, "missingness": missingness}
-        return replace(whole, not_judged=self.not_judged, **about)
+        return replace(whole, not_judged=self.not_judged or whole.not_judged, **about)
 
     @property
     def informative(self) -> Informative | None:
@@ -117,13 +117,15 @@ class Tracking:
         right.
         """
         X, y = block.X, block.y
-        if settings.missing != "raise":
+        if settings.fills_gaps:
             before = self.missingness or Missingness(slopes=settings.missing == "marginalize")
             after = before.after(found.mean, found.std, y, counts, block.missing, X.shape[1])
             self = replace(self, missingness=after)
+        if settings.likelihood.predictive is None:
+            return self
         if self.scores[0].of_whole_rows:
             return replace(self, scores=(self.scores[0].update(found.mean, found.std, y, weights=counts, X=X),))
-        if settings.penalty.kind is not None and found.given is None:
+        if settings.penalty.penalises and found.given is None:
             found = _with_known_noise(found)
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
         targets, given = zip(self.scores, *columns, strict=True), found.given
@@ -159,8 +161,9 @@ class Tracking:
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Tracking":
         """Return the tracking that was saved under `name`."""
         none = cls.none(sizes["k"], likelihood=settings.likelihood)
+        about = {key: getattr(none.scores[0], key) for key in ("predictive", "not_judged")}
         kind, places = type(none.scores[0]), range(len(none.scores))
-        scores = tuple(saved.tree(kind, f"{name}.scores.{j}", sizes) for j in places)
+        scores = tuple(saved.tree(kind, f"{name}.scores.{j}", sizes, **about) for j in places)
         for score in scores:
             _expect_sums(score)
         return saved.tree(cls, name, sizes, scores=scores)

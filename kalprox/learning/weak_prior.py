@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
@@ -11,13 +11,13 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen
 from kalprox.likelihoods import Likelihood
 from kalprox.models import LINKS
-from kalprox.regularizers import FreeIntercept, Regularizer, Ridge, Separable, Zero
+from kalprox.regularizers import Regularizer
+from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block
 
 __all__ = [
     "Columns",
     "coef_regularizer",
-    "coefficients_sum_to_zero",
     "first_intercept",
     "first_theta",
     "sums_to_zero",
@@ -75,15 +75,15 @@ class Columns:
 
 
 def coef_regularizer(settings: Settings, design: Design) -> Regularizer:
-    return design.regularizer(settings.penalty.regularizer(settings.penalty.alpha))
+    return design.regularizer(settings.penalty.regularizer(settings.alpha))
 
 
 def first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
     jacobian = None if settings.start is None else design.jacobian()  # a matrix of d x d numbers
     theta, g = settings.first_theta(design.size, jacobian), coef_regularizer(settings, design)
-    if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
-        return np.asarray(g.prox(theta))
+    if settings.start is None and not np.isfinite(g.value(theta)):
+        return np.asarray(g.prox(theta))  # type: ignore[attr-defined]
     return theta
 
 
@@ -144,7 +144,7 @@ def weak_root(settings: Settings, design: Design, seen: Seen, columns: Columns, 
     y = seen.y.moments
     size = settings.likelihood.likely_size(seen.y.high)
     if settings.likelihood.location:
-        size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
+        size = LINKS[settings.link].scale(np.array([seen.y.low, seen.y.high]))
     loss = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
     loss = min(loss if settings.likelihood.location else 1.0, noise_var)
     A = np.diag(np.sqrt(loss) / (_WEAK * size) * columns.spread)
@@ -171,7 +171,7 @@ def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: 
     The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
     is added to their coefficients of one input. A ridge, which is the same for all classes, decides for the number
     at which the coefficients add up to zero; other penalties decide otherwise, but not for the intercepts. The prior
-    weighs as much as all rows, whatever their number; `FilteredBelief._contrasts` leaves it out of the standard
+    weighs as much as all rows, whatever their number; `LinearisedBelief._contrasts` leaves it out of the standard
     errors.
     """
     if design.outputs is None:
@@ -180,14 +180,7 @@ def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: 
     strength = np.where(square > 0, square, max(X.rows, 1.0)) / design.scale**2  # type: ignore[operator]
     if design.intercept:
         strength = np.append(max(X.rows, 1.0), strength)
-    if not all_inputs and not coefficients_sum_to_zero(coef_regularizer(settings, design)):
+    if not all_inputs and diagonal_curvature(coef_regularizer(settings, design), design.size) is None:
         strength[design.first :] = 0.0
     A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
     return Information.from_prior(np.zeros(design.size), A)
-
-
-def coefficients_sum_to_zero(g: Regularizer) -> bool:
-    """Whether the coefficients of each input add up to zero over the classes: with a ridge, and without a penalty."""
-    while isinstance(g, FreeIntercept):
-        g = g.g
-    return isinstance(g, (Ridge, Zero))

@@ -29,7 +29,7 @@ class WindowRows:
     size : int
         The number of rows of a full window.
     kind : str
-        What the weights mean, one of `kalprox.sources.weighting.WEIGHTS`.
+        What the weights mean, one of `kalprox.sources.weighting.WEIGHT_KINDS`.
     old, new : tuple of Block
         The chunks of the two stacks.
     rest : tuple of Information

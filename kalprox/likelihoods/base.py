@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kalprox._arrays import Array, certainly, namespace
-from kalprox._checks import concrete
-from kalprox._control import fori_loop
+from kalprox.base.arrays import Array, certainly, namespace
+from kalprox.base.checks import concrete
+from kalprox.base.control import fori_loop
 from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import FromMoments, Predictive
 
@@ -48,14 +48,20 @@ class Likelihood(LearnedParameter, ABC):
         What the observations are, which says how their predictions are judged and told.
     predictive : type or None
         The kind of predictive distribution that the mean, the std and the degrees of freedom of a prediction determine,
-        with a method `of_moments`, such as `kalprox.predictive.Student`. By its log density forget="auto" weighs ways
-        to forget, and is refused if it is None.
+        with a method `of_moments`, such as `kalprox.predictive.Student`; see `kalprox.predictive.FromMoments`. It is
+        what predictions are judged by, and what forget="auto" weighs ways to forget by. If it is None, nothing is
+        judged, and forget="auto" is refused.
     support : tuple of float
         The smallest and the largest possible observation.
+    help : str
+        One line for the documentation and the command line.
+    noise_name : str
+        What the root of the learned noise variance is called in summaries.
     log_concave : bool
         Whether the loss is convex in f, for all values of its parameters.
     interacts : bool
-        Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
+        Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts` and
+        `matched_rows`.
     majorizes : bool
         Whether `least_squares` is an upper bound of the loss that is safe to descend with, rather than its expansion:
         the information of rows is that of `matched`.
@@ -82,11 +88,21 @@ class Likelihood(LearnedParameter, ABC):
     (array([0., 0.]), array([0., 0.]))
     >>> gaussian.excess(y, f, 0.0), gaussian.family  # all information of a row is the second derivative of its loss
     (None, 'gaussian')
-    >>> gaussian.check(y)  # every number is possible
+    >>> gaussian.check(y), gaussian.limits == 'at least -inf'  # every number is possible
+    (None, True)
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
     >>> gaussian.likely_size(3.0), [round(a, 6) for a in gaussian.matched_row(3.0, 1.0, variance=1.0)]
     (1.0, [2.0, 1.0])
+
+
+    Classes have probabilities, and the outputs of several classes interact:
+
+    >>> from kalprox.likelihoods import Categorical
+    >>> none, one, V = np.zeros((1, 2)), np.array([[0.0, 1.0]]), 0.01 * np.eye(2)[None]
+    >>> targets, D = Categorical().matched_rows(one, none, np.eye(2)[None], V)
+    >>> Categorical().probability_std(none, V).round(3), targets.shape, D.shape
+    (array([[0.035, 0.035]]), (1, 2), (1, 2, 2))
 
     The scale of good rows is learned with a likelihood that has one:
 
@@ -109,6 +125,8 @@ class Likelihood(LearnedParameter, ABC):
     outcomes: ClassVar[Outcomes] = "numbers"
     predictive: ClassVar[type[FromMoments] | None] = None
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
+    help: ClassVar[str] = ""
+    noise_name: ClassVar[str] = "noise std"
     log_concave: ClassVar[bool] = True
     interacts: ClassVar[bool] = False
     majorizes: ClassVar[bool] = False
@@ -118,15 +136,25 @@ class Likelihood(LearnedParameter, ABC):
         """One word for likelihoods that go with the same settings; see `kalprox.learning.rules`."""
         if self.outcomes in ("two classes", "several classes"):
             return self.outcomes
-        words = {"gaussian": self.quadratic, "robust": self.majorizes, "location": self.location}
+        words = {"gaussian": self.quadratic, "location": self.location}
         return next((word for word, holds in words.items() if holds), "dispersed" if self.learns_noise else "other")
 
-    def check(self, y: Array) -> None:
+    @property
+    def limits(self) -> str:
+        """The possible observations, in words."""
+        low, high = self.support
+        if np.isfinite(high):
+            return f"between {low:g} and {high:g}"
+        return "positive" if 0 < low < np.finfo(float).tiny else f"at least {low:g}"
+
+    def check(self, y: Array, weights: Array | None = None) -> None:
         """Raise a ValueError that names the first rows of a block whose observations are not possible.
 
         Parameters
         ----------
         y : array of shape (b,) or (b, m)
+        weights : array of shape (b,), optional
+            Rows of weight 0 are not looked at.
 
         Returns
         -------
@@ -136,13 +164,14 @@ class Likelihood(LearnedParameter, ABC):
         numbers = None if (low, high) == (-np.inf, np.inf) else concrete(y)
         if numbers is None or not numbers.size or (low <= numbers.min() and numbers.max() <= high):
             return
-        bad = np.flatnonzero(((numbers < low) | (numbers > high)).reshape(len(numbers), -1).any(axis=1))
+        outside = ((numbers < low) | (numbers > high)).reshape(len(numbers), -1).any(axis=1)
+        bad = np.flatnonzero(outside if weights is None else outside & (np.asarray(weights) > 0))
         if len(bad):
-            limits = f"between {low:g} and {high:g}" if np.isfinite(high) else f"at least {low:g}"
             shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+            name = type(self).__name__
             raise ValueError(
-                f"y must be {limits} for the likelihood {type(self).__name__}; got {numbers[bad[0]]} in row {bad[0]} "
-                f"of a block, and {len(bad)} such row(s) in all: {shown}. Correct them, or choose another likelihood."
+                f"y must be {self.limits} for the likelihood {name}; got {numbers[bad[0]]} in row {bad[0]} of a block, "
+                f"and {len(bad)} such row(s) in all: {shown}. Correct them, or choose another likelihood."
             )
 
     def likely_size(self, largest: float) -> float:
@@ -251,6 +280,38 @@ class Likelihood(LearnedParameter, ABC):
         targets = mean * (1 + 1 / (weights * variance))
         bad = narrow | ~(weights > 0)
         return xp.where(bad, other, targets), xp.where(bad, bend, weights)
+
+    def matched_rows(self, y: Array, f: Array, D: Array, covariance: Array) -> tuple[Array, Array]:
+        """Return the least-squares problem of `matched` for a likelihood whose outputs interact.
+
+        Parameters
+        ----------
+        y, f : arrays of shape (b, m)
+        D : array of shape (b, m, d)
+            The Jacobian of the outputs.
+        covariance : array of shape (b, m, m)
+
+        Returns
+        -------
+        targets : array of shape (b, m)
+        D : array of shape (b, m, d)
+        """
+        raise NotImplementedError(f"The outputs of {type(self).__name__} do not interact: use `matched`.")
+
+    def probability_std(self, f: Array, leverage: Array) -> Array:
+        """Return the standard deviations of the probabilities of classes.
+
+        Parameters
+        ----------
+        f : array of shape (n,) or (n, m)
+        leverage : array of shape (n,) or (n, m, m)
+            The variance of f.
+
+        Returns
+        -------
+        array of the shape of f
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no probabilities of classes.")
 
     def matched_row(self, y: float, f: float, variance: float) -> tuple[float, float]:
         """Return what `matched` returns for one observation, in a fifth of its time.

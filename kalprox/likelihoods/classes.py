@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, namespace, pytree, special_functions
+from kalprox.base.arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood, Outcomes
 from kalprox.predictive import Categories, Classes, FromMoments
 
@@ -97,6 +97,7 @@ class Bernoulli(Likelihood):
     (array([-0.5]), array([0.25]))
     """
 
+    help: ClassVar[str] = "two classes, which may be text"
     support: ClassVar[tuple[float, float]] = 0.0, 1.0
     outcomes: ClassVar[Outcomes] = "two classes"
     predictive: ClassVar[type[FromMoments] | None] = Classes
@@ -158,6 +159,9 @@ class Categorical(Likelihood):
     order, a least-squares function of the contrasts f_c - sum_k p_k f_k, with the weights p_c and the targets
     (y_c - p_c) / p_c. So one fold serves all classes.
 
+    A row of which it is only known that it has one of several classes has a 1 for each of these, and the loss
+    -log sum_c y_c p_c. It says nothing about which of them it is.
+
     Adding a number to all outputs of a row changes nothing: the model must leave out one of the classes, or have a
     penalty. In predictions the probabilities are averaged over the belief about the outputs of a row, by a rule of 128
     points (scrambled Sobol points, and their opposites) that is accurate to about 1e-3.
@@ -169,18 +173,26 @@ class Categorical(Likelihood):
     (array([[-0.667,  0.333,  0.333]]), array([[0.333, 0.333, 0.333]]))
     """
 
+    help: ClassVar[str] = "several classes, which may be text"
     support: ClassVar[tuple[float, float]] = 0.0, 1.0
     outcomes: ClassVar[Outcomes] = "several classes"
     predictive: ClassVar[type[FromMoments] | None] = Categories
     interacts: ClassVar[bool] = True
 
     def loss(self, y: Array, f: Array) -> Array:
-        return y * (special_functions(namespace(f)).logsumexp(f, axis=-1, keepdims=True) - f)
+        xp = namespace(f)
+        known = special_functions(xp).logsumexp(f, axis=-1, keepdims=True) - f
+        y = y + 0 * known
+        among = (y * xp.exp(-known)).sum(axis=-1, keepdims=True)
+        share = -xp.log(xp.maximum(among, _LEAST)) / xp.maximum(y.sum(axis=-1, keepdims=True), 1)
+        return y * xp.where(_of_several(y), share, known)
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        p = _softmax(f)
-        slope = p * y.sum(axis=-1, keepdims=True) - y
-        return slope, _not_zero(p, slope)
+        xp, several, p = namespace(f), _of_several(y), _softmax(f)
+        among = (y * p).sum(axis=-1, keepdims=True)
+        odds = (1 - y) * p / xp.maximum(among, _LEAST)  # of a class that it is not: slope and expected curvature
+        slope = xp.where(several, odds, p * y.sum(axis=-1, keepdims=True) - y)
+        return slope, _not_zero(xp.where(several, odds, p), slope)
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
         """Return the change for each class against the others, whose log odds are a contrast over 1 - p.
@@ -294,6 +306,12 @@ class Categorical(Likelihood):
             mean, square = mean + p.sum(axis=0), square + (p**2).sum(axis=0)
         n = 2 * len(_points(f.shape[-1]))
         return mean / n, xp.sqrt(xp.maximum(square / n - (mean / n) ** 2, 0))
+
+
+def _of_several(y: Array) -> Array:
+    """Return of which rows it is only known that they have one of several classes."""
+    several: Array = y.sum(axis=-1, keepdims=True) > 1.5
+    return several
 
 
 def _root(covariance: Array) -> Array:

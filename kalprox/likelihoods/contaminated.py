@@ -1,11 +1,11 @@
 """Normal observations among which some can be anything."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, special_functions
+from kalprox.base.arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.robust import MEDIAN_LIKE, Huber, Robust
 
@@ -44,6 +44,7 @@ class Contaminated(Robust):
     array([-0.93,  2.83,  0.  ])
     """
 
+    help: ClassVar[str] = "numbers, of which some can be anything and have no influence"
     threshold: Any = 3.0
     scale: Any = None
     spread: Any = None

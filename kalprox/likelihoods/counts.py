@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, certainly, namespace, pytree, special_functions
+from kalprox.base.arrays import Array, certainly, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood, Outcomes
 from kalprox.predictive import Counts, FromMoments
 
-__all__ = ["NegativeBinomial", "Poisson", "QuasiPoisson"]
+__all__ = ["NegativeBinomial", "Poisson", "QuasiPoisson", "rate"]
 
 
 @pytree
@@ -28,6 +28,7 @@ class Poisson(Likelihood):
     (array([-2.]), array([1.]))
     """
 
+    help: ClassVar[str] = "counts"
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
     outcomes: ClassVar[Outcomes] = "counts"
     predictive: ClassVar[type[FromMoments] | None] = Counts
@@ -53,7 +54,7 @@ class Poisson(Likelihood):
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
         xp, variance = namespace(f, leverage), noise.variance
         # A multiple that cannot be learned from so few rows is 1 for the mean, and leaves the std unknown.
-        mean, spread = _rate(xp, f, leverage * xp.where(xp.isnan(xp.asarray(variance)), 1.0, variance))
+        mean, spread = rate(xp, f, leverage * xp.where(xp.isnan(xp.asarray(variance)), 1.0, variance))
         return Counts(mean, xp.sqrt(mean * variance + mean**2 * spread))
 
 
@@ -88,7 +89,9 @@ class QuasiPoisson(Poisson):
     (True, 6.2)
     """
 
+    help: ClassVar[str] = "counts whose variance is a multiple of the mean"
     learns_noise: ClassVar[bool] = True
+    noise_name: ClassVar[str] = "root of variance / mean"
 
 
 @pytree
@@ -112,6 +115,7 @@ class NegativeBinomial(Likelihood):
     (array([-1.333]), array([1.111]))
     """
 
+    help: ClassVar[str] = "counts whose variance grows with the square of the mean"
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
     outcomes: ClassVar[Outcomes] = "counts"
     predictive: ClassVar[type[FromMoments] | None] = Counts
@@ -140,12 +144,12 @@ class NegativeBinomial(Likelihood):
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
         xp = namespace(f, leverage)
-        mean, spread = _rate(xp, f, leverage)
+        mean, spread = rate(xp, f, leverage)
         return Counts(mean, xp.sqrt(mean + mean**2 * (spread + self.dispersion * (1 + spread))))
 
     def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
         xp = namespace(y, f, counts)
-        mean, spread = _rate(xp, f, variance)
+        mean, spread = rate(xp, f, variance)
         if self.dispersion is None:  # moments: the square of y - m is on average m + a m^2
             parts = xp.stack([(y - mean) ** 2 - mean, mean**2])
         else:
@@ -165,7 +169,7 @@ class NegativeBinomial(Likelihood):
         return xp.clip(sums[0] / xp.where(sums[1] > 0, sums[1], 1), _FIRST, self.bounds[1])
 
 
-def _rate(xp: Any, f: Array, variance: Array) -> tuple[Array, Array]:
+def rate(xp: Any, f: Array, variance: Array) -> tuple[Array, Array]:
     """Return the mean of a rate, and its variance relative to the square of that, given those of its log.
 
     The rate has the gamma distribution whose shape k has a trigamma function of about `variance`: 1 / k = spread is off

@@ -2,16 +2,27 @@
 
 from typing import Any, ClassVar
 
-from kalprox._arrays import Array, namespace, pytree
+from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.likelihoods.base import Likelihood
 from kalprox.predictive import FromMoments, Student
 
 __all__ = ["Gaussian"]
 
+TARGETS = ("range", "any")
+
 
 @pytree
 class Gaussian(Likelihood):
     """Normal observations y = f + noise with one noise variance: the loss is 1/2 (y - f)^2 in units of that variance.
+
+    Parameters
+    ----------
+    targets : {"range", "any"}
+        Which targets are learned with a link whose range is bounded. "range": those that lie in it, up to noise; others
+        are an error, which names them. A target is refused if it lies outside by more than the largest of as many
+        normal errors as there are rows, and all of them if their mean lies outside by more than the error of a mean.
+        The standard deviation of the noise is the one given, or that of y, which is at least as large; targets with
+        noise about the link are refused with a probability of 0.001 at most. "any": every target is learned.
 
     Examples
     --------
@@ -20,10 +31,17 @@ class Gaussian(Likelihood):
     (array([-2.]), array([1.]))
     """
 
+    help: ClassVar[str] = "numbers with normal noise"
+    targets: str = static(default="range")
+
     quadratic: ClassVar[bool] = True
     learns_noise: ClassVar[bool] = True
     location: ClassVar[bool] = True
     predictive: ClassVar[type[FromMoments] | None] = Student
+
+    def __post_init__(self) -> None:
+        if self.targets not in TARGETS:
+            raise ValueError(f"targets must be one of {', '.join(TARGETS)}; got {self.targets!r}.")
 
     def loss(self, y: Array, f: Array) -> Array:
         return (y - f) ** 2 / 2

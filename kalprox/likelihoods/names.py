@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from kalprox.likelihoods.amounts import Gamma
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.classes import Bernoulli, Categorical
 from kalprox.likelihoods.contaminated import Contaminated
 from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
 from kalprox.likelihoods.robust import Huber, Student
+from kalprox.likelihoods.successes import Binomial
 
 __all__ = ["LIKELIHOODS", "likelihood_of"]
 
@@ -19,18 +21,20 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "poisson": Poisson,
     "quasi-poisson": QuasiPoisson,
     "negative-binomial": NegativeBinomial,
+    "binomial": Binomial,
+    "gamma": Gamma,
     "bernoulli": Bernoulli,
     "categorical": Categorical,
 }
 
 
-def likelihood_of(likelihood: Any, *, weights: str = "frequency", known: bool = False) -> Likelihood:
+def likelihood_of(likelihood: Any, *, weight_kind: str = "frequency", known: bool = False) -> Likelihood:
     """Return a likelihood that is given by its name in `LIKELIHOODS`, or as an object, or None for the Gaussian.
 
     Parameters
     ----------
     likelihood : str, Likelihood or None
-    weights : str
+    weight_kind : str
         What the weights of the rows mean: precisions need a likelihood with one noise variance.
     known : bool
         Whether its parameters must be known, because they cannot be learned.
@@ -55,9 +59,9 @@ def likelihood_of(likelihood: Any, *, weights: str = "frequency", known: bool = 
                 f"likelihood must have a {name} here, as in {kind}({name}=1.0): it is learned by kalprox.refine and "
                 f"kalprox.proximal_filter only; got {likelihood!r}."
             )
-        if weights == "precision" and likelihood.majorizes:
+        if weight_kind == "precision" and likelihood.majorizes:
             raise ValueError(
-                f"weights must be 'frequency' for the likelihood {kind}, whose rows have one scale; got 'precision'."
+                f"weight_kind must be 'frequency' for the likelihood {kind}: its rows have one scale; got 'precision'."
             )
         return likelihood
     hint = ""

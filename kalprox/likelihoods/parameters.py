@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree
-from kalprox._checks import Speaking
+from kalprox.base.arrays import Array, namespace, pytree
+from kalprox.base.checks import Speaking
 from kalprox.base.tree import leaf
 
 __all__ = ["Learned", "LearnedParameter", "plain", "stacked"]

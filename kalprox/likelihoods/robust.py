@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, special_functions
+from kalprox.base.arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.parameters import plain, stacked
 from kalprox.predictive import FromMoments, standard_quantile
@@ -40,6 +40,7 @@ class Robust(Likelihood):
     location: ClassVar[bool] = True
     predictive: ClassVar[type[FromMoments] | None] = StudentPrediction
     log_concave: ClassVar[bool] = False  # nor is it where the scale is learned
+    family: ClassVar[str] = "robust"
 
     scale: Any
     spread: Any
@@ -273,6 +274,7 @@ class Huber(Robust):
     array([-1.  ,  1.55])
     """
 
+    help: ClassVar[str] = "numbers with outliers, whose influence is bounded"
     threshold: Any = 1.345
     scale: Any = None
     spread: Any = None
@@ -340,6 +342,7 @@ class Student(Robust):
     array([-1.,  2.])
     """
 
+    help: ClassVar[str] = "numbers with the noise of Student's t distribution, where outliers lose their influence"
     dof: Any = 3.0
     scale: Any = None
     spread: Any = None

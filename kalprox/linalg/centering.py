@@ -17,8 +17,8 @@ Anal. Appl. 13 (1992): the equivalence of the two.
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import compiled_on_jax, cond_rare
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import compiled_on_jax, cond_rare
 from kalprox.linalg.triangle import append, append_row, nonnegative_diagonal, triangle_of
 
 __all__ = ["FAR", "GRADED", "follow_mean", "graded", "graded_triangle", "recenter", "stacked_triangle"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._control import compiled, cond_rare
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.control import compiled, cond_rare
 from kalprox.linalg.rank import Singular, inverse_and_doubt
 from kalprox.linalg.triangle import product
 
@@ -54,12 +54,18 @@ class Factor:
         """The factor of P (fading R'R + Hess g) P, with P = L L' = (R'R + Hess g)^-1. O(d^3).
 
         It is the covariance of the estimate if the rows are equally noisy but their weights have faded, so that X'W^2X
-        is about fading * X'WX: all of it for a prior or a penalty, and `fading` of it for rows alone.
+        is about fading * X'WX: all of it for a prior or a penalty, and `fading` of it for rows alone. A direction in
+        which g is concave has no prior.
         """
         xp = namespace(self.L, R, fading)
         Q = _times(R if self.free is None else R[:, self.free], self.L)
         M = xp.eye(Q.shape[1], dtype=Q.dtype) - (1 - fading) * _times(Q.T, Q)
-        return replace(self, L=_times(self.L, xp.linalg.cholesky(M)))
+        try:
+            root = xp.linalg.cholesky(M)
+        except np.linalg.LinAlgError:
+            e, W = np.linalg.eigh(_times(Q.T, Q))
+            root = W * np.sqrt(fading * np.maximum(e, 0) + np.maximum(1 - e, 0))
+        return replace(self, L=_times(self.L, root))
 
     @property
     def proper(self) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import compiled
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import compiled
 from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
 from kalprox.linalg.gram import (
     add_gram,

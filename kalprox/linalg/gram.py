@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import cond_rare
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import cond_rare
 from kalprox.linalg.centering import stacked_triangle
 from kalprox.linalg.triangle import lapack, product, qr, solve_triangular
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import compiled_on_jax, cond_rare, with_jvp
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import compiled_on_jax, cond_rare, with_jvp
 from kalprox.linalg.triangle import (
     column_norms,
     lapack,

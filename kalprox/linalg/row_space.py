@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.linalg.factor import Factor, with_infinities
 from kalprox.linalg.gram import cholesky, smallest_square
 from kalprox.linalg.rank import tolerance

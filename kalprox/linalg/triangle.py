@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import unrolling
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import unrolling
 
 __all__ = [
     "append",

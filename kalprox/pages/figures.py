@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox._files import atomic_write
+from kalprox.base.files import atomic_write
 from kalprox.display.style import NARROW, STYLE
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup, escape
 
-from kalprox._text import printable
+from kalprox.base.text import printable
 from kalprox.pages.page import Table
 
 __all__ = ["LONG", "MINUS", "TIMES", "cells", "marked_up", "number", "paragraphs"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kalprox._text import printable
+from kalprox.base.text import printable
 from kalprox.pages.formatting import LONG, cells, marked_up, paragraphs
 from kalprox.pages.page import Page
 from kalprox.pages.svg import inline_svg

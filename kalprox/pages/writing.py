@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kalprox._extras import require
-from kalprox._files import atomic_write
+from kalprox.base.extras import require
+from kalprox.base.files import atomic_write
 from kalprox.pages.figures import render, write
 from kalprox.pages.page import Page
 

@@ -1,14 +1,16 @@
-"""The paper: its recursion as an estimator, and its experiments (section IV), reproduced from its text.
+"""The paper: its recursions, one of them as an estimator, and its experiments (section IV), reproduced from its text.
 
-`PIPGRegressor` is in `estimator`. `ridge` and `sparse` compute the two experiments on the data of `problems`, with the
-public functions of the library; `ridge_report` and `sparse_report` have their figures, tables and conclusions. `claims`
-lists the paper's claims, with evidence from `claim_measurements` and the verdicts of `claim_verdicts`. `page` and
-`demo` are the pages. `cache` keeps the results on disk; `workers` compute them.
+`pipg` is the paper's recursion line by line, `baselines` has those that it compares with, and `states` what all of them
+pass on from row to row; `run` drives any algorithm, by the loop in `row_scan`, and returns what `trace` reads and
+draws. `PIPGRegressor` is in `estimator`. `ridge` and `sparse` compute the two experiments on the data of `problems`,
+with the public functions of the library; `ridge_report` and `sparse_report` have their figures, tables and conclusions.
+`claims` lists the paper's claims, with evidence from `claim_measurements` and the verdicts of `claim_verdicts`. `page`
+and `demo` are the pages. `cache` keeps the results on disk; `workers` compute them.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from kalprox._extras import load
+from kalprox.base.extras import load
 
 if TYPE_CHECKING:
     from kalprox.paper.estimator import PIPGRegressor

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox import __version__
-from kalprox._files import atomic_write
+from kalprox.base.files import atomic_write
 from kalprox.paper.workers import workers
 
 __all__ = ["SCHEMA", "Results", "Task", "cached", "cached_all"]

@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.algorithms.base import Belief
-from kalprox.algorithms.baselines import ipg, ipm, sgd
-from kalprox.algorithms.pipg import pipg
 from kalprox.algorithms.proximal_filter import proximal_filter
 from kalprox.algorithms.refine import refine
-from kalprox.algorithms.run import run
 from kalprox.covariance import Dense
 from kalprox.models import GLM, Linear
 from kalprox.paper import problems
+from kalprox.paper.baselines import ipg, ipm, sgd
 from kalprox.paper.cache import Results
+from kalprox.paper.pipg import pipg
 from kalprox.paper.problems import relative_error
+from kalprox.paper.run import run
+from kalprox.paper.states import Belief
 from kalprox.regularizers import Ridge, SmoothL1
 
 __all__ = ["breaking", "constant_step", "cost", "linear", "sparse"]

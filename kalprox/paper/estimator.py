@@ -6,12 +6,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from kalprox._arrays import Array
-from kalprox._checks import check_positive
-from kalprox.algorithms.base import Algorithm, Belief
-from kalprox.algorithms.pipg import pipg
-from kalprox.algorithms.run import Diverged, run
+from kalprox.algorithms.base import Algorithm
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_positive
 from kalprox.models import GLM, Linear
+from kalprox.paper.pipg import pipg
+from kalprox.paper.run import Diverged, run
+from kalprox.paper.states import Belief
 from kalprox.regularizers import Zero
 
 __all__ = ["PIPGRegressor"]

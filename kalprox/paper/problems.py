@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.signal import lfilter
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 
 __all__ = ["Rows", "record_points", "relative_error", "ridge", "sparse"]
 

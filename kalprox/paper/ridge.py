@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 import kalprox as kp
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.paper import problems
 from kalprox.paper.cache import Results, Task, cached_all
 from kalprox.paper.problems import record_points, relative_error

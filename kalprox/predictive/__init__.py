@@ -1,11 +1,13 @@
 """Predictive distributions of new observations."""
 
-from kalprox.predictive.base import FromMoments, Predictive
+from kalprox.predictive.amounts import Amounts
+from kalprox.predictive.base import FromMoments, Predictive, central_interval, is_discrete, normal_scores
 from kalprox.predictive.discrete import Categories, Classes, Counts
 from kalprox.predictive.mixture import Mixture, mixed
 from kalprox.predictive.student import Student, standard_quantile, standard_score
 
 __all__ = [
+    "Amounts",
     "Categories",
     "Classes",
     "Counts",
@@ -13,7 +15,10 @@ __all__ = [
     "Mixture",
     "Predictive",
     "Student",
+    "central_interval",
+    "is_discrete",
     "mixed",
+    "normal_scores",
     "standard_quantile",
     "standard_score",
 ]

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, certainly, namespace, special_functions
-from kalprox._control import call_numpy
+from kalprox.base.arrays import Array, certainly, namespace, special_functions
+from kalprox.base.control import call_numpy
+from kalprox.predictive.base import bounded, signed_scores
 
 __all__ = ["Categories", "Classes", "Counts"]
 
@@ -39,7 +40,12 @@ class Counts(NamedTuple):
     @classmethod
     def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Counts":
         """Return the distributions with these moments."""
-        return cls(mean, std)
+        return cls(mean, namespace(mean, std).maximum(std, mean**0.5))
+
+    @staticmethod
+    def possible(y: Array) -> Array:
+        """Return which observations are counts."""
+        return (y >= 0) & (y == namespace(y).floor(y))
 
     def _parameters(self) -> tuple[Array, Array, Array]:
         """Return the shape of the gamma distribution, variance / mean - 1, and a mean that is not 0."""
@@ -82,7 +88,7 @@ class Counts(NamedTuple):
         whole = (y >= 0) & (y == xp.floor(y))
         y = xp.where(whole, y, 0.0)
         rate = y * xp.log(mean / (1 + excess)) - mean * (xp.log1p(excess) / excess)
-        ways = _log_rising(xp, shape, y) - special_functions(xp).gammaln(y + 1)
+        ways = log_rising(xp, shape, y) - special_functions(xp).gammaln(y + 1)
         return xp.where(whole, rate + ways, -xp.inf)
 
     def scores(self, y: Array, v: Array) -> tuple[Array, Array]:
@@ -110,28 +116,16 @@ class Counts(NamedTuple):
             tail[high] = Counts(mean[high], std[high])._above(np, y[high]) + ((1 - v) * own)[high]
         else:
             tail = xp.where(low, self._below(xp, y) + v * own, self._above(xp, y) + (1 - v) * own)
-        return _signed(xp, low, tail), _bounded(xp, log_prob)
+        return signed_scores(xp, low, tail), bounded(xp, log_prob)
 
 
-def _log_rising(xp: ModuleType, shape: Array, y: Array) -> Array:
+def log_rising(xp: ModuleType, shape: Array, y: Array) -> Array:
     """Return log Gamma(shape + y) - log Gamma(shape) - y log(shape)."""
     gammaln = special_functions(xp).gammaln
     few, many = xp.minimum(shape, _LARGE_SHAPE), xp.maximum(shape, _LARGE_SHAPE)
     total = many + y
     stirling = (total - 0.5) * xp.log1p(y / many) - y + (1 / total - 1 / many) / 12 - (total**-3 - many**-3) / 360
     return xp.where(shape > _LARGE_SHAPE, stirling, gammaln(few + y) - gammaln(few) - y * xp.log(few))
-
-
-def _signed(xp: ModuleType, low: Array, tail: Array) -> Array:
-    """Return the normal scores of probabilities of the lower tail, where `low`, or of the upper one."""
-    tail = xp.minimum(xp.maximum(tail, xp.finfo(tail.dtype).tiny), 1 - xp.finfo(tail.dtype).epsneg)
-    score = special_functions(xp).ndtri(tail)
-    return xp.where(low, score, -score)
-
-
-def _bounded(xp: ModuleType, log_prob: Array) -> Array:
-    """Return log probabilities that are finite, so that none can turn a sum into NaN."""
-    return xp.maximum(log_prob, float(np.log(np.finfo(log_prob.dtype).tiny)))
 
 
 def _quantile_of_counts(shape: Any, excess: Any, mean: Any, p: float) -> np.ndarray:
@@ -162,6 +156,11 @@ class Classes(NamedTuple):
     def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Classes":
         """Return the distributions with these moments."""
         return cls(mean)
+
+    @staticmethod
+    def possible(y: Array) -> Array:
+        """Return which observations are classes."""
+        return (y == 0) | (y == 1)
 
     @property
     def std(self) -> Array:
@@ -199,7 +198,7 @@ class Classes(NamedTuple):
         low, p = y == 0, self.mean
         with np.errstate(divide="ignore"):
             log_prob = xp.where(low, xp.log1p(-p), xp.log(p))
-        return _signed(xp, low, xp.where(low, v * (1 - p), (1 - v) * p)), _bounded(xp, log_prob)
+        return signed_scores(xp, low, xp.where(low, v * (1 - p), (1 - v) * p)), bounded(xp, log_prob)
 
 
 class Categories(NamedTuple):

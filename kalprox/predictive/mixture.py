@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.predictive.base import Predictive
 from kalprox.predictive.discrete import Categories, Classes, Counts
 from kalprox.predictive.student import Student, standard_score
 
-__all__ = ["Mixture", "log_mean", "mixed", "mixture_scores", "shares", "standard_scores"]
+__all__ = ["Mixture", "log_mean", "mixed", "mixture_scores", "shares"]
 
 _MOST_STEPS = 100  # of the search for a quantile; 5 to 10 are usual, and bisection alone needs 60
 _TOL = 1e-13  # relative to the distance of the quantiles of the parts
@@ -200,22 +200,6 @@ def log_mean(w: Array, logs: Array) -> Array:
     with np.errstate(divide="ignore"):
         found: Array = safe + np.log((w * np.exp(logs - safe)).sum(axis=0))
     return found
-
-
-def standard_scores(parts: Sequence[Student], y: Array) -> tuple[Array, Array]:
-    """Return the normal scores and the log densities of y for each part, shape (K, n) or (K, n, k).
-
-    They are finite unless the part makes no claim.
-    """
-    found, (tiny, limit) = [], (np.finfo(float).tiny, np.finfo(float).max ** 0.25)
-    for part in parts:
-        std, dof = np.maximum(part.std, tiny), np.asarray(part.dof)
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            z = np.clip((y - part.mean) / std, -limit, limit)
-            u, log_density = standard_score(z, dof if (dof > 0).all() else np.where(dof > 0, dof, np.inf))
-            found.append((u, log_density - np.log(std)))
-    scores, logs = zip(*found, strict=True)
-    return np.stack(scores), np.stack(logs)
 
 
 def mixture_scores(w: Array, u: Array) -> Array:

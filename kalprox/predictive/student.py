@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, brief, certainly, namespace, special_functions
-from kalprox._control import call_numpy
+from kalprox.base.arrays import Array, brief, certainly, namespace, special_functions
+from kalprox.base.control import call_numpy
 
 __all__ = ["Student", "standard_quantile", "standard_score"]
 
@@ -55,6 +55,26 @@ class Student(NamedTuple):
     def log_prob(self, y: Array) -> Array:
         xp = namespace(self.mean, self.std, y)
         return standard_score((y - self.mean) / self.std, xp.asarray(self.dof))[1] - xp.log(self.std)
+
+    def normal_scores(self, y: Array) -> tuple[Array, Array]:
+        """Return the normal scores and the log densities of observations, finite where the mean and the scale are.
+
+        Parameters
+        ----------
+        y : array
+
+        Returns
+        -------
+        scores, log_prob : arrays
+        """
+        xp, dof = namespace(self.mean, self.std, y, self.dof), self.dof
+        std = xp.maximum(self.std, xp.finfo(y.dtype).tiny)
+        limit = xp.finfo(y.dtype).max ** 0.25  # z^4 stays finite, so that no row can turn a sum into NaN
+        dof = xp.asarray(dof) if certainly(dof > 0) else xp.where(dof > 0, dof, xp.inf)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            z = xp.minimum(xp.maximum((y - self.mean) / std, -limit), limit)
+            scores, log_prob = standard_score(z, dof)
+            return scores, log_prob - xp.log(std)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Return the ends of the central interval that contains an observation with probability `level`.

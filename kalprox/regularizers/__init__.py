@@ -7,12 +7,13 @@ algorithms. A new regulariser is one class in this package, listed in `__all__`,
 """
 
 from kalprox.regularizers.base import FreeIntercept, Regularizer, Separable, SeparableFreeIntercept
-from kalprox.regularizers.kinked import L1, Box, ElasticNet, GroupL1, Kinked, Weighted
+from kalprox.regularizers.kinked import L1, MCP, Box, ElasticNet, GroupL1, Kinked, Weighted
 from kalprox.regularizers.pieces import Pieces
 from kalprox.regularizers.smooth import Cauchy, Custom, Huber, Quadratic, Ridge, SmoothL1, Zero
 
 __all__ = [
     "L1",
+    "MCP",
     "Box",
     "Cauchy",
     "Custom",

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import Speaking
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.checks import Speaking
 from kalprox.regularizers.pieces import Pieces
 
 
@@ -21,6 +21,12 @@ class Regularizer(Speaking, ABC):
         Whether g is twice differentiable everywhere. The algorithms of the paper need it; the proximal filter does not.
     quadratic : bool
         Whether g has a `root`.
+    separable : bool
+        Whether g is a sum over the coordinates, so that its Hessian is diagonal.
+    is_zero : bool
+        Whether g is 0 everywhere.
+    only_bounds : bool
+        Whether g only sets bounds, in the units of the coordinates.
 
     Examples
     --------
@@ -35,10 +41,15 @@ class Regularizer(Speaking, ABC):
     (array([ True, False,  True]), array([1., 0.]))
     >>> L1(1.0).with_free_intercept(2).value(theta)  # the first coordinate is not penalised
     np.float64(2.0)
+    >>> g.pieces().l2, g.groups_of(3), g.tangent(theta) is g
+    (2.0, None, True)
     """
 
     smooth: ClassVar[bool] = True
     quadratic: ClassVar[bool] = False
+    separable: ClassVar[bool] = False
+    is_zero: ClassVar[bool] = False
+    only_bounds: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, theta: Array) -> Array:
@@ -95,6 +106,49 @@ class Regularizer(Speaking, ABC):
             None where g is not quadratic.
         """
         return None
+
+    def pieces(self) -> Pieces | None:
+        """The function phi with g = sum_i phi(theta_i), as `Pieces`.
+
+        Returns
+        -------
+        Pieces or None
+            None where g is not of that form.
+        """
+        return None
+
+    def groups_of(self, d: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """The groups of coordinates with g = sum_j w_j ||theta_j||, a sum over groups j of norms.
+
+        Parameters
+        ----------
+        d : int
+            The number of coordinates.
+
+        Returns
+        -------
+        (labels, weights) or None
+            The number of the group of each coordinate, -1 for one that is in none, shape (d,), and w_j, one for each
+            group; None where g is not of that form.
+        """
+        return None
+
+    def tangent(self, theta: Array) -> "Regularizer":
+        """A regulariser that touches g at theta, lies nowhere below it, and can be minimised exactly.
+
+        A g with kinks that is not convex, and consists of no `pieces`, is minimised by a sequence of such problems,
+        each at the minimiser of the one before. It must have the kinks of g, and its slopes at theta.
+
+        Parameters
+        ----------
+        theta : array of shape (d,)
+
+        Returns
+        -------
+        Regularizer
+            This one, if it can be minimised itself.
+        """
+        return self
 
     def free(self, theta: Array) -> Array:
         """Which coordinates are at no kink and no bound of g: there g is smooth.
@@ -186,6 +240,10 @@ class FreeIntercept(Regularizer):
         xp = namespace(A)
         return xp.concatenate([xp.zeros((len(A), self.intercepts), A.dtype), A], axis=1)
 
+    def tangent(self, theta: Array) -> Regularizer:
+        h = self.g.tangent(self._tail(theta))
+        return self if h is self.g else h.with_free_intercept(self.d, self.intercepts)
+
     def free(self, theta: Array) -> Array:
         return self._prepend(True, self.g.free(self._tail(theta)))
 
@@ -216,6 +274,8 @@ class Separable(Regularizer):
     (array([1., 0.]), 2.0)
     """
 
+    separable: ClassVar[bool] = True
+
     @abstractmethod
     def terms(self, theta: Array) -> Array:
         """The terms phi(theta_i) of the sum.
@@ -231,16 +291,6 @@ class Separable(Regularizer):
 
     def value(self, theta: Array) -> Array:
         return self.terms(theta).sum()
-
-    def pieces(self) -> Pieces | None:
-        """phi as `Pieces`.
-
-        Returns
-        -------
-        Pieces or None
-            None where phi is not of that form.
-        """
-        return None
 
     def free(self, theta: Array) -> Array:
         pieces = self.pieces()

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import check_positive, concrete
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.checks import check_positive, concrete
 from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
 from kalprox.regularizers.pieces import Pieces
 
@@ -100,6 +100,75 @@ class ElasticNet(Kinked):
 
 
 @pytree
+class MCP(Separable):
+    """g = lam * sum_i (|theta_i| - theta_i^2 / (2 width)) where |theta_i| <= width, else lam * width / 2 for each.
+
+    The minimax concave penalty [1]_: at zero it is the L1 norm, and a coordinate beyond the width is not shrunk at all.
+    It is not convex, so that there may be several local minima. The one that solvers return is reached from zero by a
+    sequence of weighted L1 problems, each of which touches g from above [2]_: the first is the lasso. It depends on the
+    data alone, and not on the order in which rows came.
+
+    Parameters
+    ----------
+    lam : float or array
+        The weight, a scalar or one per coordinate.
+    width : float or array
+        From which size on a coordinate is not shrunk, a scalar or one per coordinate. The larger, the closer to L1.
+
+    References
+    ----------
+    .. [1] C.-H. Zhang, "Nearly unbiased variable selection under minimax concave penalty", Annals of Statistics 38,
+       2010.
+    .. [2] H. Zou and R. Li, "One-step sparse estimates in nonconcave penalized likelihood models", Annals of Statistics
+       36, 2008.
+
+    Examples
+    --------
+    >>> g = MCP(1.0, 2.0)
+    >>> g.prox(np.array([0.5, 1.5, 3.0])), g.value(np.array([1.0, 5.0]))
+    (array([0., 1., 3.]), np.float64(1.75))
+    >>> g.tangent(np.array([0.0, 1.0, 3.0]))
+    L1(lam=[1, 0.5, 0])
+    """
+
+    smooth: ClassVar[bool] = False
+
+    lam: Any
+    width: Any
+
+    def __post_init__(self) -> None:
+        check_positive("lam", self.lam, strict=False)
+        check_positive("width", self.width)
+
+    def terms(self, theta: Array) -> Array:
+        size = namespace(theta).minimum(abs(theta), self.width)
+        return self.lam * (size - size**2 / (2 * self.width))
+
+    def _slope(self, theta: Array) -> Array:
+        """The derivative of a term by the size of its coordinate."""
+        return self.lam * namespace(theta).maximum(1 - abs(theta) / self.width, 0)
+
+    def grad(self, theta: Array) -> Array:
+        return self._slope(theta) * namespace(theta).sign(theta)
+
+    def hessian(self, theta: Array) -> Array:
+        return namespace(theta).where(abs(theta) < self.width, -self.lam / self.width, 0.0 * theta)
+
+    def free(self, theta: Array) -> Array:
+        return (theta != 0) | (namespace(self.lam, theta).asarray(self.lam) == 0)
+
+    def tangent(self, theta: Array) -> L1:
+        return L1(self._slope(theta))
+
+    def prox(self, v: Array, step: Any = 1.0) -> Array:
+        xp, pull = namespace(v, step), step * self.lam
+        shrunk = xp.sign(v) * xp.maximum(abs(v) - pull, 0) / xp.maximum(1 - pull / self.width, 1e-300)
+        inner = xp.where(pull < self.width, shrunk, 0.0)  # else each term is concave, and minimised at one of its ends
+        beyond = abs(v) > xp.maximum(self.width, (pull * self.width) ** 0.5)
+        return xp.where(beyond, v, inner)
+
+
+@pytree
 class Box(Kinked):
     """g = 0 where low <= theta <= high, else infinite. Free strictly inside.
 
@@ -116,6 +185,7 @@ class Box(Kinked):
 
     low: Any
     high: Any
+    only_bounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         low, high = concrete(self.low), concrete(self.high)
@@ -149,7 +219,7 @@ class Weighted(Separable):
 
     def __post_init__(self) -> None:
         check_positive("weights", self.weights, strict=False)
-        if isinstance(self.g, Regularizer) and not isinstance(self.g, Separable):
+        if isinstance(self.g, Regularizer) and not self.g.separable:
             raise TypeError(
                 f"g must be separable, a sum over coordinates, to be weighted; got {type(self.g).__name__}. "
                 "GroupL1 takes weights of its own; Quadratic(A) is weighted through A."
@@ -181,6 +251,13 @@ class Weighted(Separable):
         pieces = self.g.pieces()
         return None if pieces is None else pieces.weighted(self.weights)
 
+    def tangent(self, theta: Array) -> Regularizer:
+        h = self.g.tangent(theta)
+        return self if h is self.g else Weighted(h, self.weights)
+
+    def free(self, theta: Array) -> Array:
+        return self.g.free(theta) | (namespace(self.weights, theta).asarray(self.weights) == 0)
+
 
 @pytree
 class GroupL1(Regularizer):
@@ -200,8 +277,8 @@ class GroupL1(Regularizer):
     >>> g = GroupL1(1.0, [0, 0, 0, 0, -1])
     >>> g.value(np.ones(5)), g.norms(np.ones(5))[2]
     (np.float64(4.0), array([2.]))
-    >>> g.prox(np.ones(5), 0.5)
-    array([0.5, 0.5, 0.5, 0.5, 1. ])
+    >>> g.prox(np.ones(5), 0.5), g.groups_of(5)
+    (array([0.5, 0.5, 0.5, 0.5, 1. ]), (array([ 0,  0,  0,  0, -1]), array([2.])))
     """
 
     smooth: ClassVar[bool] = False
@@ -253,6 +330,16 @@ class GroupL1(Regularizer):
         squares = members @ (theta / size) ** 2
         some = squares > 0  # the root has no derivative at zero: without the detour JAX would return NaN there
         return members, self.lam * w, size * xp.where(some, xp.sqrt(xp.where(some, squares, 1)), 0)
+
+    def groups_of(self, d: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.asarray(self.groups)  # without a matrix of members, which may be large
+        if labels.shape != (d,):
+            raise ValueError(f"groups must have one label per coordinate ({d}); got {labels.size}.")
+        sizes = np.bincount(labels[labels >= 0], minlength=labels.max(initial=-1) + 1)
+        w = np.sqrt(sizes) if self.weights is None else np.asarray(self.weights, float)
+        if w.shape != sizes.shape:
+            raise ValueError(f"weights must have one entry per label: expected {len(sizes)}, got shape {w.shape}.")
+        return labels, float(self.lam) * w
 
     def value(self, theta: Array) -> Array:
         _, w, norms = self.norms(theta)

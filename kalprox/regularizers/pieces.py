@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox.base.arrays import Array, namespace
 
 
 class Pieces(NamedTuple):

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import check_positive
-from kalprox._control import call_jax
-from kalprox._extras import require
+from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.checks import check_positive
+from kalprox.base.control import call_jax
+from kalprox.base.extras import require
 from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
 from kalprox.regularizers.pieces import Pieces
 
@@ -25,6 +25,7 @@ class Zero(Separable):
     """
 
     quadratic: ClassVar[bool] = True
+    is_zero: ClassVar[bool] = True
 
     def terms(self, theta: Array) -> Array:
         return namespace(theta).zeros_like(theta)

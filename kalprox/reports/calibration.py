@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox._text import code
+from kalprox.base.text import code
 from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, Changes, ClassCalibration, Verdict
 from kalprox.calibration.showing import coverage_curve, independent_rows
 from kalprox.display import plots, readings

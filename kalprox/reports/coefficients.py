@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox._text import code, names
+from kalprox.base.text import code, names
 from kalprox.display import readings
 from kalprox.display.axes import figure_label, is_narrow
 from kalprox.display.plots import matrix
@@ -40,14 +40,14 @@ def section(fitted: TableModel, level: float) -> Section:
 
 def _of_function(fitted: TableModel) -> bool:
     """Whether the coefficients are the parameters of a function, which have no columns."""
-    return callable(fitted.learner.settings.link)
+    return fitted.learner.settings.function is not None
 
 
 def _meaning(fitted: TableModel) -> str:
     """What a coefficient is, in words."""
     columns = fitted.columns
     if _of_function(fitted):
-        name = getattr(fitted.learner.settings.link, "__name__", "of one's own")
+        name = getattr(fitted.learner.settings.function, "__name__", "of one's own")
         return f"The coefficients are the parameters of the function {code(name)}, in units of their own."
     text = f"Each coefficient is the change of {_changed(fitted)} when its column increases by 1 and the others do not"
     shared = columns.in_several_terms if isinstance(columns, FormulaColumns) else []
@@ -69,7 +69,7 @@ def _changed(fitted: TableModel) -> str:
     if classes:
         return "the log of the probability of its class, relative to those of all classes on average,"
     if settings.likelihood.location:
-        return "the prediction" if settings.link == "identity" else "the linear predictor"
+        return "the prediction" if settings.is_linear else "the linear predictor"
     return "the log of the expected count"
 
 
@@ -84,7 +84,7 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
     scale = np.ones(len(coef)) if belief.column_std is None else belief.column_std[shown % d]
     quantity = "coefficient" if belief.column_std is None else "coefficient × std of its column"
     target = figure_label(str(fitted.columns.target), "the target")
-    in_units = fitted.learner.settings.link == "identity" and fitted.learner.settings.likelihood.location
+    in_units = fitted.learner.settings.is_linear and fitted.learner.settings.likelihood.location
     unit = f"in units of {target}" if in_units else "on the scale of the linear predictor"
     own = _of_function(fitted)
     effect = (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kalprox._text import MAX_NAME, code, count, shorten
+from kalprox.base.text import MAX_NAME, code, count, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import WHOLE_FILES, DataQuality
 from kalprox.pages import Section, Table

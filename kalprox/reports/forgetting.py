@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kalprox.display.readings import stacked
 from kalprox.jobs.model import TableModel
-from kalprox.learning.bank import BankBelief
+from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.summary import about_forgetting
 from kalprox.pages import Figure, Section
 
@@ -17,7 +17,7 @@ __all__ = ["sections"]
 def sections(fitted: TableModel) -> list[Section]:
     """The section of a report about the weights of the ways to forget; none for a model with one way."""
     belief = fitted.belief
-    if not isinstance(belief, BankBelief):
+    if not isinstance(belief, MixedBelief):
         return []
     rows, names, weights = belief.forget_weights
 

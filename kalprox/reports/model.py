@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._text import code, count, names, shorten
+from kalprox.base.text import code, count, names, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.learning.settings import Settings, same
 from kalprox.likelihoods import Likelihood

@@ -3,8 +3,8 @@
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
-from kalprox._files import atomic_write
-from kalprox._text import csv_line, plain_number
+from kalprox.base.files import atomic_write
+from kalprox.base.text import csv_line, plain_number
 from kalprox.display import readings
 from kalprox.display.style import line_style
 from kalprox.jobs.model import TableModel
@@ -102,7 +102,7 @@ def sections(fitted: TableModel) -> list[Section]:
 def write(fitted: TableModel, path: Path, out: FilePath) -> None:
     """Write the path to a CSV file, atomically: alpha, degrees of freedom, score, intercept, and all coefficients.
 
-    A name that a spreadsheet would take for a formula has an apostrophe in front; see `kalprox._text.csv_cell`.
+    A name that a spreadsheet would take for a formula has an apostrophe in front; see `kalprox.base.text.csv_cell`.
     """
     lines = [csv_line(["alpha", "edf", "score", "intercept", *fitted.columns.names])]
     for alpha, edf, score, intercept, coef in zip(

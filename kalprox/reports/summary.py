@@ -61,7 +61,7 @@ def overview(fitted: TableModel) -> Table:
         *([name, column] for name, column in roles if column is not None),
         ["penalty", about_penalty(belief)],
         ["columns", f"{len(fitted.columns.names):,}"],
-        *([["parameters", f"{len(fitted.coef_names):,}"]] if callable(learner.settings.link) else []),
+        *([["parameters", f"{len(fitted.coef_names):,}"]] if learner.settings.function is not None else []),
         ["rows learned", f"{learner.n_rows:,}"],
         ["rows rejected", f"{found.rejected:,}"],
         *([name, value] for name, value in about_noise(belief).items()),
@@ -113,7 +113,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     def cells(i: int) -> list[Any]:
         tests: list[Any] = [None if np.isnan(value) else _three_digits(value) for value in (found.t[i], found.p[i])]
         tests[1] = f"<{TINY:.0e}" if found.p[i] < TINY else tests[1]
-        return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.std, found.low, found.high))), *tests]
+        return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.se, found.low, found.high))), *tests]
 
     rows: list[list[Any]] = []
     for c, kind in enumerate(kinds):
@@ -133,7 +133,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
     caption += "".join(f"{note} " for note in found.notes if note.startswith("t and p are empty"))
-    own = callable(belief.settings.link)  # a function, whose parameters have no columns
+    own = belief.settings.function is not None  # a function, whose parameters have no columns
     caption += about_levels(fitted)
     caption += "" if own else "The effect is |coefficient| times the standard deviation of the column."
     if outputs > 1:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._text import MAX_NAME, code, shorten
+from kalprox.base.text import MAX_NAME, code, shorten
 from kalprox.pages import Table
 
 __all__ = ["code_columns", "date", "plain"]

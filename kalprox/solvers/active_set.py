@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kalprox.regularizers import GroupL1
 from kalprox.solvers.coordinates import Coordinates
 from kalprox.solvers.groups import Groups
 from kalprox.solvers.squares import Squares
@@ -16,6 +15,7 @@ from kalprox.solvers.squares import Squares
 __all__ = ["active_set"]
 
 _FEW = 10  # blocks that a sweep may free; with more, another sweep is cheaper than exact solves that drop them
+_MOST_TANGENTS, _SETTLED = 200, 1e-13  # of a g that is not convex; 3 to 10 are usual
 _MAX_ROUNDS = 200  # rounds of descent and exact solves; 2 to 10 are usual
 
 
@@ -50,10 +50,43 @@ class _Problem(Protocol):
 def active_set(
     R: np.ndarray, z: np.ndarray, start: np.ndarray, regularizer: Any, rows: Any = None
 ) -> tuple[np.ndarray, float, int]:
-    """Return the minimiser of 1/2 ||R t - z||^2 + g(t), its residual, and the number of rounds taken from `start`."""
-    if isinstance(regularizer, GroupL1):
-        return _descend(Groups(R, z, regularizer, rows), start)
-    return _descend(Coordinates(R, z, regularizer.pieces(), rows), start)
+    """Return the minimiser of 1/2 ||R t - z||^2 + g(t), its residual, and the number of rounds taken from `start`.
+
+    For a g that is not convex it is a local minimum, to which its tangents lead: see `Regularizer.tangent`.
+    """
+    theta, rounds, change = start, 0, np.inf
+    for _ in range(_MOST_TANGENTS):
+        tangent = regularizer.tangent(theta)
+        problem = _problem(R, z, tangent, rows)
+        if not change > _SETTLED * np.abs(theta).max(initial=0):
+            return theta, float(problem.violation(problem.scaled(theta)).max(initial=0)), rounds
+        before, (theta, residual, more) = theta, _descend(problem, theta)
+        rounds += more
+        if tangent is regularizer:
+            break
+        theta = _newton_step(R, z, regularizer, theta)
+        change = np.abs(theta - before).max(initial=0)
+    return theta, residual, rounds
+
+
+def _problem(R: np.ndarray, z: np.ndarray, g: Any, rows: Any) -> "_Problem":
+    if (groups := g.groups_of(R.shape[1])) is not None:
+        labels, weights = groups
+        return Groups(R, z, labels, weights, rows)
+    return Coordinates(R, z, g.pieces(), rows)
+
+
+def _newton_step(R: np.ndarray, z: np.ndarray, g: Any, theta: np.ndarray) -> np.ndarray:
+    """Return theta after a Newton step of the free coordinates, if the objective falls: tangents alone may be slow."""
+    F, new, r = np.flatnonzero(g.free(theta)), theta.copy(), R @ theta - z
+    A = R[:, F].T @ R[:, F] + np.diag(g.hessian(theta)[F])
+    try:
+        np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        return theta
+    new[F] -= np.linalg.solve(A, R[:, F].T @ r + g.grad(theta)[F])
+    after = R @ new - z
+    return new if after @ after / 2 + g.value(new) <= r @ r / 2 + g.value(theta) else theta
 
 
 def _descend(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, float, int]:

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from kalprox._arrays import Array, is_traced, namespace
-from kalprox._control import cond_rare
+from kalprox.base.arrays import Array, is_traced, namespace
+from kalprox.base.control import cond_rare
 from kalprox.linalg.gram import triangle_of_rows
 from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Regularizer
-from kalprox.regularizers.base import Separable, per_coordinate
+from kalprox.regularizers.base import per_coordinate
 
 __all__ = ["curvature", "diagonal_curvature", "hessian_root", "signed_roots"]
 
 
 def diagonal_curvature(g: Regularizer, d: int) -> Array | None:
     """Return h with g = 1/2 theta' diag(h) theta, shape (d,), in O(d); None where g is not of that form."""
-    pieces = g.pieces() if isinstance(g, Separable) and g.smooth else None
+    pieces = g.pieces() if g.smooth else None
     return None if pieces is None else per_coordinate(pieces.l2, d, "lam")
 
 

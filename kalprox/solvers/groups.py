@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.linalg.triangle import column_norms, rounding
-from kalprox.regularizers import GroupL1
 from kalprox.solvers.newton import search
 from kalprox.solvers.squares import free_step
 
@@ -23,10 +22,8 @@ class Groups:
     by sqrt(||u_b||^2 + eps^2), which has no kink. The public methods are those of the protocol in `active_set`.
     """
 
-    def __init__(self, R: np.ndarray, z: np.ndarray, g: GroupL1, rows: Any = None) -> None:
+    def __init__(self, R: np.ndarray, z: np.ndarray, labels: np.ndarray, weights: np.ndarray, rows: Any = None) -> None:
         d, self.rows = R.shape[1], rows
-        labels = np.asarray(g.groups)
-        _, weights, _ = g.norms(np.zeros(d))
         used = np.flatnonzero((weights > 0) & (np.bincount(labels[labels >= 0], minlength=len(weights)) > 0))
         alone = np.flatnonzero(~np.isin(labels, used))
         self.blocks = [np.flatnonzero(labels == label) for label in used] + [np.array([j]) for j in alone]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import with_jvp
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import with_jvp
 from kalprox.linalg.rank import least_squares_step, solve_and_factor
 from kalprox.linalg.triangle import product
 from kalprox.regularizers import Regularizer

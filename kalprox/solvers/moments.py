@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from kalprox._arrays import Array
-from kalprox.regularizers import Separable
+from kalprox.base.arrays import Array
+from kalprox.regularizers import Regularizer
 from kalprox.regularizers.pieces import Pieces
 
 __all__ = ["ActiveSet", "constrained", "factor", "newton", "quadratic"]
@@ -36,7 +36,7 @@ def quadratic(A: Array, b: Array, curvature: Array) -> tuple[Array, Any, Array, 
     return None if U is None else (dpotrs(U, b, lower=0)[0], slice(None), U, curvature)
 
 
-def newton(A: Array, b: Array, g: Separable, theta: Array) -> tuple[Array, Any, Array, Array] | None:
+def newton(A: Array, b: Array, g: Regularizer, theta: Array) -> tuple[Array, Any, Array, Array] | None:
     """Minimise 1/2 t'A t - b't + g(t) for a smooth g by Newton's method; None if it does not converge."""
     for _ in range(_MOST_STEPS):
         curvature = g.hessian(theta)

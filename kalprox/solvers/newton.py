@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import cond, cond_rare, while_loop
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import cond, cond_rare, while_loop
 from kalprox.linalg.triangle import qr, rounding, solve_triangular
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import signed_roots

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, alike, cast_on_jax, is_traced, namespace
-from kalprox._checks import check_finite, check_floating
-from kalprox._control import call_on_host, compiled
+from kalprox.base.arrays import Array, alike, cast_on_jax, is_traced, namespace
+from kalprox.base.checks import check_finite, check_floating
+from kalprox.base.control import call_on_host, compiled
 from kalprox.linalg.rank import tolerance
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
-from kalprox._control import cond_rare, select, with_jvp
+from kalprox.base.arrays import Array, namespace
+from kalprox.base.control import cond_rare, select, with_jvp
 from kalprox.linalg.gram import gram_triangle
 from kalprox.linalg.rank import least_squares_step, solve_and_factor
 from kalprox.linalg.triangle import product, qr, rounding

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox.base.arrays import Array, namespace
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular, svd
 

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kalprox.regularizers import GroupL1, Regularizer
-from kalprox.regularizers.base import Separable, per_coordinate
+from kalprox.regularizers import Pieces, Regularizer
+from kalprox.regularizers.base import per_coordinate
 
 __all__ = ["Terms", "terms_of", "within_bounds"]
 
@@ -47,12 +47,14 @@ class Terms(Protocol):
 
 def terms_of(g: Regularizer, d: int) -> Terms:
     """Return what minimisation without a matrix needs to know of g; raise a ValueError if that is a dense matrix."""
-    if isinstance(g, Separable):
-        return SmoothTerms(g) if g.pieces() is None else PieceTerms(g, d)
-    if isinstance(g, GroupL1):
-        return GroupTerms(g)
-    if g.smooth and (root := g.root(d)) is not None:
+    if (pieces := g.pieces()) is not None:
+        return PieceTerms(g, pieces, d)
+    if (groups := g.groups_of(d)) is not None:
+        return GroupTerms(g, *groups)
+    if (root := g.root(d)) is not None:
         return RootTerms(g, np.asarray(root, float))
+    if g.smooth and g.separable:
+        return SmoothTerms(g)
     if d > _MOST_DENSE or not g.smooth:
         raise ValueError(
             f"structure needs a regulariser that is a sum over coordinates, GroupL1, or quadratic; the Hessian of "
@@ -138,12 +140,11 @@ class PieceTerms(SmoothTerms):
 
     quadratic = True
 
-    def __init__(self, g: Separable, d: int) -> None:
+    def __init__(self, g: Regularizer, pieces: Pieces, d: int) -> None:
         super().__init__(g)
         self.smooth = bool(g.smooth)
-        pieces: Any = g.pieces()
         named = pieces._asdict().items()
-        self.pieces = type(pieces)(*(per_coordinate(np.asarray(v, float), d, name) for name, v in named))
+        self.pieces = Pieces(*(per_coordinate(np.asarray(v, float), d, name) for name, v in named))
 
     def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
         q: np.ndarray = r - self.pieces.l2 * t
@@ -179,14 +180,11 @@ class GroupTerms(SmoothTerms):
 
     smooth = False
 
-    def __init__(self, g: GroupL1) -> None:
+    def __init__(self, g: Regularizer, labels: np.ndarray, weights: np.ndarray) -> None:
         super().__init__(g)
-        labels = np.asarray(g.groups)
-        self.size = int(labels.max(initial=-1)) + 1
+        self.size = len(weights)
         self.of = np.where(labels >= 0, labels, self.size)  # those of no group are together in a last one of weight 0
-        members = np.bincount(self.of, minlength=self.size + 1)[: self.size]
-        weights = np.sqrt(members) if g.weights is None else np.asarray(g.weights, float)
-        self.w = np.append(float(g.lam) * weights, 0.0)
+        self.w = np.append(weights, 0.0)
 
     def _norms(self, t: np.ndarray) -> np.ndarray:
         return np.sqrt(np.bincount(self.of, t**2, self.size + 1))

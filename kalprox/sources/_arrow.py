@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from kalprox import _extras
+from kalprox.base import extras
 
 
 def load(name: str) -> Any:
     """Import the module `name` of pyarrow."""
-    return _extras.load(name, "files", "Reading files needs")
+    return extras.load(name, "files", "Reading files needs")
 
 
 pa: Any = load("pyarrow")

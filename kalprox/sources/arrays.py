@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array, masked, namespace
-from kalprox._checks import (
+from kalprox.base.arrays import Array, masked, namespace
+from kalprox.base.checks import (
     check_finite,
     check_floating,
     check_positive,
@@ -98,7 +98,7 @@ class ArraySource:
     def faded(self, forget: Forgetting, kind: str) -> "ArraySource":
         """The same rows with their weights as they are once all rows have come, each fading those before it.
 
-        `kind` is what the weights mean, one of `kalprox.sources.weighting.WEIGHTS`.
+        `kind` is what the weights mean, one of `kalprox.sources.weighting.WEIGHT_KINDS`.
         """
         weights = np.ones(len(self.y)) if self.weights is None else self.weights
         times = in_order(self.times, None, weights) if forget.needs_times else None

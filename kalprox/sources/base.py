@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._checks import LARGEST
+from kalprox.base.checks import LARGEST
 from kalprox.sources._arrow import pa, pc
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy, to_numpy
 from kalprox.sources.cell_types import is_number, plain

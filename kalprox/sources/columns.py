@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from kalprox._pickling import PickledFields
+from kalprox.base.pickling import PickledFields
 from kalprox.sources.cell_parsing import (
     hash_levels,
     parse_booleans,
@@ -26,6 +26,7 @@ from kalprox.sources.encoding import (
     also_bad,
     encode_offset,
     encode_times,
+    impossible,
     one_hot,
     parse_weights,
     put_columns,
@@ -88,8 +89,8 @@ class Columns(PickledFields):
         The classes of the target, if its cells are classes; see `kalprox.sources.classes.encode_classes` for y.
     offset, exposure : str, optional
         A column that is added to the linear predictor, and one whose log is added to it.
-    counts : bool
-        Whether the target holds counts: a negative one is a bad cell.
+    low, high : float, optional
+        The least and the largest possible target, such as 0 for counts: others are bad cells.
     time : str, optional
         The column of the times of the rows, for forgetting by time.
     time_is_date : bool
@@ -131,7 +132,8 @@ class Columns(PickledFields):
     classes: tuple[str, ...] = ()
     offset: str | None = None
     exposure: str | None = None
-    counts: bool = False
+    low: float | None = None
+    high: float | None = None
     time: str | None = None
     time_is_date: bool = False
     gaps: bool = False
@@ -229,7 +231,7 @@ class Columns(PickledFields):
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         data = asdict(self)
-        flags = ("booleans", "hashed", "full", "counts", "time_is_date", "gaps", "unlabelled")
+        flags = ("booleans", "hashed", "full", "time_is_date", "gaps", "unlabelled")
         for name in (*flags, "classes", "offset", "exposure", "time", *_SHARED):
             if not data[name]:
                 del data[name]  # as in the files of version 0.1
@@ -277,7 +279,8 @@ class Columns(PickledFields):
         classes: TargetClasses | None = None,
         offset: str | None = None,
         exposure: str | None = None,
-        counts: bool = False,
+        low: float | None = None,
+        high: float | None = None,
         time: str | None = None,
     ) -> "Columns":
         """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
@@ -330,7 +333,7 @@ class Columns(PickledFields):
             Whether error messages may contain values of cells.
         classes : TargetClasses, optional
             That the cells of the target are classes, and what is known of them. The default is a target of numbers.
-        offset, exposure, counts, time : see `Columns`
+        offset, exposure, low, high, time : see `Columns`
 
         Returns
         -------
@@ -397,7 +400,8 @@ class Columns(PickledFields):
             classes.arranged(str(target), found.get(str(target), {})) if classes else (),
             offset,
             exposure,
-            counts,
+            low,
+            high,
             time=time,
             time_is_date=time_is_date,
             shared=tuple(name for name in features if name in shared),
@@ -432,7 +436,7 @@ class Columns(PickledFields):
         elif self.target is not None:
             y, faults = parse_numbers(table.column(self.target))
             faults = without_target(self.target, y, faults, notes) if self.unlabelled else faults
-            bad.note(self.target, also_bad(faults, y < 0, Reason.NEGATIVE_COUNT) if self.counts else faults)
+            bad.note(self.target, also_bad(faults, impossible(y, self.low, self.high), Reason.IMPOSSIBLE))
             notes.note_rounded(self.target, y)
         if self.weight is not None:
             w, faults = parse_weights(table.column(self.weight))

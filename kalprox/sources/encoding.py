@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._checks import all_usable, row_sizes, usable
+from kalprox.base.checks import all_usable, row_sizes, usable
 from kalprox.sources.base import concatenated
 from kalprox.sources.cell_parsing import Faults, parse_days, parse_numbers, rounded, shown
 from kalprox.sources.cell_types import plain
 from kalprox.sources.notes import MAX_EXAMPLES, NO_NOTES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
+from kalprox.sources.readers.notation import units_of
 
 __all__ = [
     "BadCells",
@@ -20,6 +21,7 @@ __all__ = [
     "also_bad",
     "encode_offset",
     "encode_times",
+    "impossible",
     "one_hot",
     "parse_weights",
     "put_columns",
@@ -137,7 +139,8 @@ class CellNotes:
 
     def notes(self) -> Notes:
         """All notes so far."""
-        return Notes(self._unknown, self._rounded, self._hashed, self._missing, self._unlabelled)
+        units = units_of(self.table)
+        return Notes(self._unknown, self._rounded, self._hashed, self._missing, self._unlabelled, units)
 
     def _note(self, name: str, at: np.ndarray, filled: int) -> ColumnNote:
         column = plain(self.table.column(name))
@@ -149,6 +152,12 @@ def parse_weights(column: Any) -> tuple[np.ndarray, Faults | None]:
     """A column of weights as float64; a negative weight is a bad cell."""
     values, faults = parse_numbers(column)
     return values, also_bad(faults, values < 0, Reason.NEGATIVE_WEIGHT)
+
+
+def impossible(y: np.ndarray, low: float | None, high: float | None) -> np.ndarray:
+    """Return which targets are below the least or above the largest that is possible; None is no bound."""
+    found: np.ndarray = (y < (-np.inf if low is None else low)) | (y > (np.inf if high is None else high))
+    return found
 
 
 def also_bad(faults: Faults | None, bad: np.ndarray, reason: Reason) -> Faults | None:

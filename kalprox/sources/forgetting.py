@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, asarray_like, namespace
-from kalprox._checks import concrete
-from kalprox.forgetting import ByRow, ByTime, Forgetting
+from kalprox.base.arrays import Array, asarray_like, namespace
+from kalprox.base.checks import concrete
+from kalprox.forgetting import Forgetting
 
 __all__ = ["Course", "Faded", "course", "faded", "shares"]
 
@@ -52,13 +52,12 @@ def faded(
     Faded
         A share that underflows is the smallest positive number of full precision.
     """
-    if isinstance(forget, ByTime):
-        assert times is not None
+    if times is not None:
         counts = weights if counts is None else counts
-        share = forget.left(times[-1] - times)
-        left = forget.left(times[-1] - (times[0] if since is None else since))
+        share = forget.left(times, times[-1])
+        left = forget.left(times[0] if since is None else since, times[-1])
         return Faded(weights * share, counts * share, counts * share**2, left)
-    forget = forget.factor if isinstance(forget, ByRow) else forget
+    forget = forget.per_row if isinstance(forget, Forgetting) else forget
     number = concrete(forget)
     counts = weights if counts is None else counts
     if number is not None and number == 1:
@@ -96,13 +95,12 @@ class Course(NamedTuple):
 
 def course(forget: Forgetting, counts: Array, times: Array | None = None, since: float | None = None) -> Course:
     """Return how earlier rows fade on the way through a block whose rows count so often; see `faded`."""
-    if isinstance(forget, ByTime):
-        assert times is not None
-        left = np.maximum(forget.left(times - times[0]), _FORGOTTEN)
-        before = np.diff(times, prepend=times[0] if since is None else since)
+    if times is not None:
+        left = np.maximum(forget.left(times[0], times), _FORGOTTEN)
+        before = np.append(times[0] if since is None else since, times[:-1])
         sums = (np.cumsum(counts / left**power) - counts / left**power for power in (1, 2))
         rows, squares = (left**power * total for power, total in zip((1, 2), sums, strict=True))
-        return Course(left, forget.left(before), 1 / left, rows, squares)
+        return Course(left, forget.left(before, times), 1 / left, rows, squares)
     rho = forget.per_row
     seen, ones = np.cumsum(counts), np.ones(len(counts))
     at = seen - counts
@@ -116,8 +114,7 @@ def course(forget: Forgetting, counts: Array, times: Array | None = None, since:
 
 def shares(forget: Forgetting, counts: Array, times: Array | None = None) -> Array:
     """Return what the rows of a block, which count so often, have left of their weights after the last of them."""
-    if isinstance(forget, ByTime):
-        assert times is not None
-        return np.asarray(forget.left(times[-1] - times))
+    if times is not None:
+        return np.asarray(forget.left(times, times[-1]))
     seen = np.cumsum(counts)
     return np.asarray(forget.per_row ** (seen[-1] - seen))

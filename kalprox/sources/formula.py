@@ -9,11 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._checks import LARGEST
+from kalprox.base.checks import LARGEST
 from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_levels, parse_numbers, why_bad
 from kalprox.sources.cell_parsing import shown as cell_shown
 from kalprox.sources.classes import encode_classes
-from kalprox.sources.encoding import BadCells, CellNotes, Encoded, encode_offset, encode_times, parse_weights, too_heavy
+from kalprox.sources.encoding import (
+    BadCells,
+    CellNotes,
+    Encoded,
+    encode_offset,
+    encode_times,
+    impossible,
+    parse_weights,
+    too_heavy,
+)
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_syntax import (
     FUNCTIONS,
@@ -57,7 +66,7 @@ class FormulaColumns:
         names another one.
     classes : tuple of str
         The classes of the target, if its cells are classes; the left-hand side is then a column.
-    offset, exposure, counts, time, time_is_date
+    offset, exposure, low, high, time, time_is_date
         See `Columns`.
     state : dict of str to dict of str to float
         For each expression such as center(x) the mean, and for scale(x) the std, of all rows.
@@ -79,7 +88,8 @@ class FormulaColumns:
     classes: tuple[str, ...] = ()
     offset: str | None = None
     exposure: str | None = None
-    counts: bool = False
+    low: float | None = None
+    high: float | None = None
     time: str | None = None
     time_is_date: bool = False
 
@@ -200,7 +210,7 @@ class FormulaColumns:
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         hidden = ("categorical", "hashed", "shared", "references", "drop_first")
-        optional = ("classes", "offset", "exposure", "counts", "time", "time_is_date")  # left out, as in older files
+        optional = ("classes", "offset", "exposure", "time", "time_is_date")  # left out, as in older files
         return {
             name: value
             for name, value in asdict(self).items()
@@ -228,9 +238,9 @@ class FormulaColumns:
         elif self.target is not None:
             y = factor_matrix(self.target, frame)[:, 0]
             _note_values(cells, table, y[:, None], [self.target], [list(self._left)])
-            for at in np.flatnonzero(y < 0).tolist() if self.counts else ():
+            for at in np.flatnonzero(impossible(y, self.low, self.high)).tolist():
                 value = cell_shown(table.column(self._left[0]), at)
-                cells.setdefault(at, Cell(at, self.target, Reason.NEGATIVE_COUNT, value))
+                cells.setdefault(at, Cell(at, self.target, Reason.IMPOSSIBLE, value))
         if self.weight is not None:
             w = frame.pop(self.weight)
         if self.cluster is not None:

@@ -47,7 +47,8 @@ def infer_formula(
     classes: TargetClasses | None = None,
     offset: str | None = None,
     exposure: str | None = None,
-    counts: bool = False,
+    low: float | None = None,
+    high: float | None = None,
     time: str | None = None,
     **options: Any,
 ) -> FormulaColumns:
@@ -63,8 +64,8 @@ def infer_formula(
         Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
     categorical : dict of str to levels, optional
         Columns whose cells are levels, and the levels that are given.
-    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, counts,
-    time
+    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, low,
+    high, time
         See `Columns.infer`. With classes the left-hand side of the formula is a column.
     **options
         How files are read; see `kalprox.sources.readers.reader`.
@@ -94,7 +95,7 @@ def infer_formula(
         levels = scan_levels(files, numbers, target, 0, options, spool=spool, watch=watch, classes=classes)
         found = classes.arranged(target, levels.get(target, {}))
     columns = _columns(first, parsed, categorical or {}, dates, roles, max_levels, blocks, found)
-    return replace(columns, counts=counts)
+    return replace(columns, low=low, high=high)
 
 
 def infer_formula_of_table(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kalprox._extras import load
+from kalprox.base.extras import load
 from kalprox.sources.files import SourceError
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 
 __all__ = ["Labels", "label_of", "labels_of", "missing_labels", "number_in", "plain_labels"]
 

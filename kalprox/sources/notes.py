@@ -15,7 +15,7 @@ _MAX_COLUMNS = 5  # that a text names
 _KEPT = 512  # hashes of levels
 
 
-Note = TypeVar("Note", "ColumnNote", "HashNote")
+Note = TypeVar("Note", "ColumnNote", "HashNote", tuple[str, ...])
 
 
 class UnknownLevels(SourceError):
@@ -106,6 +106,8 @@ class Notes:
         For each feature that has any, its missing cells, where these may be missing; those of all rows are counted.
     unlabelled : dict of str to ColumnNote
         The same of the target.
+    units : dict of str to tuple of str
+        For each column of numbers that has any, the units that stood with them.
 
     Examples
     --------
@@ -119,6 +121,7 @@ class Notes:
     hashed: Mapping[str, HashNote] = field(default_factory=dict)
     missing: Mapping[str, ColumnNote] = field(default_factory=dict)
     unlabelled: Mapping[str, ColumnNote] = field(default_factory=dict)
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __add__(self, other: "Notes") -> "Notes":
         return Notes(
@@ -127,6 +130,7 @@ class Notes:
             _added(self.hashed, other.hashed),
             _added(self.missing, other.missing),
             _added(self.unlabelled, other.unlabelled),
+            {name: tuple(dict.fromkeys(both)) for name, both in _added(self.units, other.units).items()},
         )
 
     @property
@@ -153,6 +157,11 @@ class Notes:
                 f"Numbers with more digits than float64 holds, which were rounded: {listed(self.rounded.items())}. If "
                 "they are identifiers, make the column categorical or leave it out."
             )
+        if mixed := {name: f"with {' and '.join(units)}" for name, units in self.units.items() if len(units) > 1}:
+            yield (
+                f"Numbers with different units, none of which was converted: {listed(mixed.items())}. Give each column "
+                "one unit."
+            )
         if shared := {name: note for name, note in self.hashed.items() if note.shared}:
             yield f"Hashed levels that share a coefficient: {listed(shared.items())}. More bins separate them."
         if missing := {name: note for name, note in self.missing.items() if note.count}:
@@ -167,9 +176,8 @@ class Notes:
             return {name: replace(note, examples=()) for name, note in notes.items()}
 
         unknown, rounded = bare(self.unknown), bare(self.rounded)
-        return Notes(
-            unknown, rounded, {}, self.missing, self.unlabelled
-        )  # a hash tells which of some values a level has
+        # a hash tells which of some values a level has
+        return Notes(unknown, rounded, {}, self.missing, self.unlabelled, self.units)
 
     def to_json(self) -> dict[str, Any]:
         """The notes in JSON's types."""
@@ -181,7 +189,8 @@ class Notes:
         hashed = {str(k): HashNote(int(v["bins"]), tuple(v["smallest"])) for k, v in data.get("hashed", {}).items()}
         names = ("unknown", "rounded", "missing", "unlabelled")
         unknown, rounded, missing, unlabelled = (_from_json(data.get(name, {})) for name in names)
-        return cls(unknown, rounded, hashed, missing, unlabelled)
+        units = {str(name): tuple(map(str, found)) for name, found in data.get("units", {}).items()}
+        return cls(unknown, rounded, hashed, missing, unlabelled, units)
 
 
 NO_NOTES = Notes()

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._checks import all_usable
+from kalprox.base.checks import all_usable
 from kalprox.sources.columns import Columns
+from kalprox.sources.encoding import impossible
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.notes import NO_NOTES, ColumnNote, Notes
 from kalprox.sources.table_columns import TableColumns
@@ -122,7 +123,11 @@ class PlainRows:
         y = np.array([found[i] for i in taught], np.float64) if taught else None
         if y is not None and self.classes is None and not np.abs(y).max() <= _EXACT:
             return None
-        if y is not None and isinstance(self.columns, Columns) and self.columns.counts and (y < 0).any():
+        if (
+            y is not None
+            and isinstance(self.columns, Columns)
+            and impossible(y, self.columns.low, self.columns.high).any()
+        ):
             return None
         weights = None
         if self.weight is not None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, BinaryIO
 
-from kalprox._files import flush_to_disk, open_locked
-from kalprox._text import csv_line, from_csv_cell, printable
+from kalprox.base.files import flush_to_disk, open_locked
+from kalprox.base.text import csv_line, from_csv_cell, printable
 from kalprox.sources.files import SourceError
 
 __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
@@ -31,7 +31,7 @@ class Reason(StrEnum):
     MISSING = "missing"
     NOT_NUMBER = "not a number"
     NOT_FINITE = "not finite"
-    TOO_LARGE = "above 1e70 in size, rescale the column"  # `kalprox._checks.LARGEST`
+    TOO_LARGE = "above 1e70 in size, rescale the column"  # `kalprox.base.checks.LARGEST`
     WEIGHT_TOO_LARGE = "weight too large for the values of the row, rescale the weights"
     NOT_DATE = "not a date"
     NOT_TEXT = "not text"
@@ -41,7 +41,7 @@ class Reason(StrEnum):
     NUL = "NUL byte"
     NEGATIVE_WEIGHT = "negative weight"
     NO_EXPOSURE = "exposure not positive"
-    NEGATIVE_COUNT = "negative count"
+    IMPOSSIBLE = "not possible for the likelihood"
     TOO_FEW = "too few fields"
     TOO_MANY = "too many fields"
     UNCLOSED = "unclosed quote"
@@ -53,6 +53,7 @@ class Reason(StrEnum):
     WAITS = "a row with this key waits for its target already"
     REFUSED = "refused by the model"
     JUMPS = "time far after that of the row before"  # more than `--max-jump`
+    GOES_BACK = "time before that of an earlier row"
     OUTLIER = "outlier"  # which is learned nevertheless; see `Quarantine.note`
 
 
@@ -101,7 +102,7 @@ class Quarantine:
         A CSV file with the columns file, row, column, reason and value, in the order of reading. It is created by
         `open`, or when the first rows are taken, for its owner alone, and locked against other processes until
         it is closed. Text that a spreadsheet would take for a formula has an apostrophe in front, see
-        `kalprox._text.csv_cell`; `read_quarantine` removes it.
+        `kalprox.base.text.csv_cell`; `read_quarantine` removes it.
     max_bad : int or str, optional
         The maximum number of bad rows, or a percentage of the rows read, such as "1%". A percentage is checked at the
         end and, to stop early, once more than 10,000 rows have been read. The default is 0 without a `path`, and no

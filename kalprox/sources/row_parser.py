@@ -123,7 +123,9 @@ class RowParser:
         self._full, self._asked = self._table(strict), self._table(replace(strict, **without))
         self._targets: Table | None = None
         if isinstance(columns, Columns) and columns.target is not None:
-            self._targets = self._table(Columns(columns.target, classes=columns.classes, counts=columns.counts))
+            self._targets = self._table(
+                Columns(columns.target, classes=columns.classes, low=columns.low, high=columns.high)
+            )
         index = class_index(columns.classes) if columns.classes else None
         self._plain = PlainRows(columns, style.header, index, always_weighted=keyed)
         self._is_plain = self._plain.possible and self.notation.is_plain

@@ -97,7 +97,7 @@ class Piles:
         for offset, length in self._pieces[pile]:
             self._store.seek(offset)
             piece = _ipc.open_stream(pa.py_buffer(self._store.read(length))).read_all()
-            same = next((tables for tables in by_schema if tables[0].schema.equals(piece.schema)), None)
+            same = next((tables for tables in by_schema if tables[0].schema.equals(piece.schema, True)), None)
             by_schema.append([piece]) if same is None else same.append(piece)
         tables = [pa.concat_tables(pieces).combine_chunks() for pieces in by_schema]
         first = np.cumsum([0, *(table.num_rows for table in tables)])

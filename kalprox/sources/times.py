@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
-from kalprox._checks import check_finite
+from kalprox.base.arrays import Array
+from kalprox.base.checks import check_finite
+from kalprox.forgetting import Forgetting
 
 __all__ = ["NEEDS_BY_TIME", "TimeGoesBack", "TimeJumps", "check_jumps", "check_later", "in_order", "time_numbers"]
 
@@ -75,13 +76,13 @@ class TimeJumps(ValueError):
     """The time of a row is far after that of the row before it."""
 
 
-def check_jumps(times: Array, since: float, half_life: float, most: float, refused: float | None) -> None:
+def check_jumps(times: Array, since: float, kind: Forgetting, most: float, refused: float | None) -> None:
     """Raise `TimeJumps` if a row comes more than `most` half-lives after the row before it, the first after `since`.
 
     A time stamp that is wrong would make bad rows of all that follow it, whose times go back. So would a pause, if no
     row was taken after it: a row is taken that is not before the one that was `refused` just before.
     """
-    jumps = np.diff(times, prepend=since) / half_life
+    jumps = kind.half_lives(np.append(since, times[:-1]), times)
     if jumps.max() > most and not (len(times) == 1 and refused is not None and times[0] >= refused):
         raise TimeJumps(f"{jumps.max():,.6g} half-lives after the row before it, more than --max-jump {most:g}")
 

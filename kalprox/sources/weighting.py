@@ -7,20 +7,20 @@ from typing import TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.arrays import Array
 from kalprox.sources.base import Block, Folded, Source
 
-__all__ = ["WEIGHTS", "CountedSource", "check_weights", "counted", "counts_of", "relative_precision"]
+__all__ = ["WEIGHT_KINDS", "CountedSource", "check_weight_kind", "counted", "counts_of", "relative_precision"]
 
-WEIGHTS = ("frequency", "precision")
+WEIGHT_KINDS = ("frequency", "precision")
 T = TypeVar("T")
 
 
-def check_weights(kind: str) -> None:
-    """Raise a ValueError if `kind` is not one of `WEIGHTS`."""
-    if kind not in WEIGHTS:
+def check_weight_kind(kind: str) -> None:
+    """Raise a ValueError if `kind` is not one of `WEIGHT_KINDS`."""
+    if kind not in WEIGHT_KINDS:
         raise ValueError(
-            f"weights must be 'frequency' (how often each row counts) or 'precision' (1 / sigma^2 up to a common "
+            f"weight_kind must be 'frequency' (how often each row counts) or 'precision' (1 / sigma^2 up to a common "
             f"factor); got {kind!r}."
         )
 

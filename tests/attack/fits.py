@@ -140,7 +140,7 @@ def _columns(rng: np.random.Generator, data: str, settings: dict[str, Any]) -> t
             "huge weights": 10.0 ** rng.uniform(*rng.choice([[0, 14], [13, 14]]), n),
         }
         columns["w"], settings["weight"] = weights[data], "w"
-        settings["weights"] = str(rng.choice(["frequency", "precision"]))
+        settings["weight_kind"] = str(rng.choice(["frequency", "precision"]))
     if data in ("one level", "a level a row"):
         columns["c"] = [f"level {i if data == 'a level a row' else 0}" for i in range(n)]
     names = list(columns)
@@ -155,7 +155,7 @@ def _columns(rng: np.random.Generator, data: str, settings: dict[str, Any]) -> t
 
 def in_python(folder: str) -> None:
     """In the process of the command: fit, predict, save and load in Python. Ends with 2 where an error says why."""
-    from kalprox import KalproxRegressor
+    from kalprox import KalproxRegressor, likelihoods, penalties
 
     warnings.simplefilter("ignore")
     given = json.loads((Path(folder) / "settings.json").read_text())
@@ -171,9 +171,13 @@ def in_python(folder: str) -> None:
     names = [name for name in table.dtype.names if name not in ("y", weight)]
     X = np.column_stack([table[name] for name in names]) if names else np.empty((len(table), 0))
     if given["penalty"] == "group":
-        given["groups"] = list(range(len(names)))
+        given["penalty"] = penalties.Group(list(range(len(names))))
+    if targets := given.pop("targets", None):
+        given["likelihood"] = likelihoods.Gaussian(targets)
     try:
-        model = KalproxRegressor(**given).fit(X, table["y"], None if weight is None else table[weight])
+        model = KalproxRegressor(**({"penalty": "ridge"} | given)).fit(
+            X, table["y"], None if weight is None else table[weight]
+        )
         mean, std = model.predict(X, return_std=True)
         model.save(Path(folder) / "python.kalprox")
     except (ValueError, FloatingPointError) as error:  # the latter where sums overflow

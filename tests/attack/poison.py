@@ -89,7 +89,7 @@ def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
     refused = sorted({row for row, names in bad.items() if names is None or set(names) & set(used)})
     out, quarantine, events = folder / "m.kalprox", folder / "bad.csv", folder / "events.jsonl"
     command = ["fit", source, "-y", "y", "--features", "a,b", "--out", out, "--events", events]
-    command += ["--weight", "w"] if weighted else []
+    command += ["--penalty", "ridge", *(["--weight", "w"] if weighted else [])]
     how, allowed = _bound(rng, n)
     ran = launcher.run(*command, *how, *(["--quarantine", quarantine] if allowed == n else []))
     said = f"{source.name}, {len(refused)} bad of {n}, {' '.join(how)}"

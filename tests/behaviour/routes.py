@@ -46,7 +46,7 @@ def table(rows: Rows) -> pd.DataFrame:
     for j, y in enumerate(rows.y.reshape(len(rows), -1).T):
         whole = bool(np.all(np.nan_to_num(y) == np.round(np.nan_to_num(y))))
         frame["yz"[j]] = pd.array(y, dtype="Int64") if whole else y  # a class is 1, also where others are missing
-    names = {"sample_weight": "weight", "groups": "cluster", "times": "time", "offset": "offset"}
+    names = {"sample_weight": "weight", "clusters": "cluster", "times": "time", "offset": "offset"}
     for name, values in rows.about.items():
         frame[names[name]] = values
     return frame

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from click.testing import CliRunner
 
-from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox import KalproxClassifier, KalproxRegressor, penalties
 from kalprox.cli import main
 from kalprox.forgetting import ByTime, RandomWalk, Window
 from kalprox.structures import LowRank
@@ -42,7 +42,7 @@ LEVELS: dict[str, dict[str, dict[str, Any]]] = {
         "two classes": {},
         "three classes": {},
         "sigmoid": {"link": "sigmoid"},
-        "function": {"link": decay, "start": [1.0, 1.0, 0.0]},
+        "function": {"function": decay, "start": [1.0, 1.0, 0.0]},
     },
     "penalty": {
         "ridge": {"penalty": "ridge", "alpha": 2.0},
@@ -51,9 +51,9 @@ LEVELS: dict[str, dict[str, dict[str, Any]]] = {
         "l1": {"penalty": "l1", "alpha": 3.0},
         "l1 auto": {"penalty": "l1", "alpha": "auto"},
         "elasticnet": {"penalty": "elasticnet", "alpha": 3.0},
-        "smooth l1": {"penalty": "smooth_l1", "alpha": 2.0, "delta": 0.1},
-        "group": {"penalty": "group", "alpha": 3.0, "groups": [0, 0, 1]},
-        "box": {"penalty": "box", "bounds": (0.0, 0.5)},
+        "smooth l1": {"penalty": penalties.SmoothL1(0.1), "alpha": 2.0},
+        "group": {"penalty": penalties.Group([0, 0, 1]), "alpha": 3.0},
+        "box": {"penalty": penalties.Box(0.0, 0.5)},
     },
     "intercept": {"yes": {}, "no": {"fit_intercept": False}},
     "standardize": {"no": {}, "yes": {"standardize": True}},
@@ -71,13 +71,13 @@ LEVELS: dict[str, dict[str, dict[str, Any]]] = {
         "robust": {"coef_cov": "robust"},
         "clustered": {"coef_cov": "clustered"},
     },
-    "weights": {"none": {}, "frequency": {}, "precision": {"weights": "precision"}},
+    "weights": {"none": {}, "frequency": {}, "precision": {"weight_kind": "precision"}},
+    "late targets": {"no": {}, "yes": {"missing": "drop"}},
     "gaps": {"none": {}, "impute": {"missing": "impute"}, "marginalize": {"missing": "marginalize"}},
     "changes": {"no": {}, "yes": {"change_points": True}},
     "scores": {"yes": {}, "no": {"diagnose": False}},
     "structure": {"dense": {}, "diagonal": {"structure": "diagonal"}, "low rank": {"structure": LowRank(2)}},
     "offset": {"no": {}, "yes": {}},
-    "late targets": {"no": {}, "yes": {"missing_targets": "skip"}},
 }
 
 # What the same label is on the command line; a label without an entry cannot be said there.
@@ -123,14 +123,14 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "weights": {
         "none": [],
         "frequency": ["--weight", "weight"],
-        "precision": ["--weight", "weight", "--weights", "precision"],
+        "precision": ["--weight", "weight", "--weight-kind", "precision"],
     },
+    "late targets": {"no": [], "yes": ["--missing", "drop"]},
     "gaps": {"none": [], "impute": ["--missing", "impute"], "marginalize": ["--missing", "marginalize"]},
     "changes": {"no": [], "yes": ["--change-points", "auto"]},
     "scores": {"yes": []},
     "structure": {"dense": [], "diagonal": ["--structure", "diagonal"], "low rank": ["--structure", "low-rank:2"]},
     "offset": {"no": [], "yes": ["--offset", "offset"]},
-    "late targets": {"no": [], "yes": ["--missing-target", "skip"]},
 }
 
 
@@ -212,7 +212,7 @@ class Scenario:
         if self.label("weights") != "none":
             about["sample_weight"] = rng.integers(1, 4, n).astype(float)
         if self.label("errors") == "clustered":
-            about["groups"] = np.arange(n) // 4
+            about["clusters"] = np.arange(n) // 4
         if self.label("forget") == "by time":
             about["times"] = np.arange(n, dtype=float)
         if self.label("offset") == "yes":
@@ -237,7 +237,7 @@ class Scenario:
     def prequential(self, rows: Rows, model: Any = None) -> tuple[Any, Any]:
         """The model, and what it predicted of each row before it learned the row."""
         model = self.model() if model is None else model
-        about = {name: values for name, values in rows.about.items() if name != "groups"}
+        about = {name: values for name, values in rows.about.items() if name != "clusters"}
         return model, model.prequential(rows.X, rows.y, **self.declared(), **about)
 
     def declared(self) -> dict[str, Any]:

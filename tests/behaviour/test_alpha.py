@@ -7,7 +7,7 @@ import scipy.stats
 from regressor_data import X_SCALED, Y_DIABETES, linear_data
 from sklearn.linear_model import BayesianRidge, Ridge
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 
 
 def test_log_evidence_is_the_density_of_the_contrasts():
@@ -19,7 +19,7 @@ def test_log_evidence_is_the_density_of_the_contrasts():
     expected = scipy.stats.multivariate_normal.logpdf(Q.T @ y, np.zeros(14), cov)
     assert model.log_evidence_ == pytest.approx(expected, rel=1e-10)
     for settings in ({"penalty": "l1"}, {"penalty": None}, {"link": "tanh"}):
-        assert not hasattr(KalproxRegressor(**settings).fit(X, y), "log_evidence_")
+        assert not hasattr(KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X, y), "log_evidence_")
     Y = np.c_[y, y**2]
     both = KalproxRegressor(alpha=alpha, noise=noise).fit(X, Y).log_evidence_
     assert both[0] == pytest.approx(expected, rel=1e-10) and both.shape == (2,)
@@ -37,7 +37,7 @@ def test_the_path_is_a_fit_for_every_alpha():
     with pytest.raises(ValueError, match="path needs a penalty with a weight"):
         KalproxRegressor(penalty="box").fit(X_SCALED, Y_DIABETES).path(alphas)
     with pytest.raises(ValueError, match="path without X and y needs a linear model"):
-        KalproxRegressor("tanh").fit(X_SCALED, np.tanh(Y_DIABETES / 200)).path(alphas)
+        KalproxRegressor(link="tanh", penalty="ridge").fit(X_SCALED, np.tanh(Y_DIABETES / 200)).path(alphas)
 
 
 def test_alpha_auto_maximises_the_evidence():
@@ -55,7 +55,9 @@ def test_alpha_auto_maximises_the_evidence():
 @pytest.mark.parametrize(("name", "seeds"), [("l1", 8), ("group", 8), ("elasticnet", 2), ("smooth_l1", 2)])
 def test_alpha_auto_beats_next_to_no_penalty(name, seeds):
     theta = np.r_[2.0, -1.0, 1.0, np.zeros(7)]
-    settings = {"penalty": name, "l1_ratio": 0.9, "groups": [0, 0, 0, 1, 1, 1, 1, 2, 2, 2], "delta": 0.01}
+    given = {"elasticnet": penalties.ElasticNet(0.9), "group": penalties.Group([0, 0, 0, 1, 1, 1, 1, 2, 2, 2])}
+    given["smooth_l1"] = penalties.SmoothL1(0.01)
+    settings = {"penalty": given.get(name, name)}
     risks = []
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
@@ -74,7 +76,7 @@ def test_alpha_auto_beats_next_to_no_penalty(name, seeds):
 
 def test_a_ridge_path_may_end_at_least_squares():
     X, y = linear_data(n=50)
-    path = KalproxRegressor().fit(X, y).path([0.0, 1.0])
+    path = KalproxRegressor(penalty="ridge").fit(X, y).path([0.0, 1.0])
     np.testing.assert_allclose(path.coef[0], KalproxRegressor(penalty=None).fit(X, y).coef_, rtol=1e-10)
     assert path.score[0] == -np.inf and np.isfinite(path.score[1])  # no prior has no evidence
 

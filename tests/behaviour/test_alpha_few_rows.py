@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import ElasticNetCV, LassoCV
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -49,11 +49,11 @@ def test_the_risk_is_that_of_cross_validation_with_twice_as_many_columns_as_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [18, 36, 80])
 def test_the_risk_of_an_elastic_net_is_that_of_cross_validation(n):
-    ours, theirs = risks(n, 10, 25, ElasticNetCV(l1_ratio=0.7, cv=5), penalty="elasticnet", l1_ratio=0.7)
+    ours, theirs = risks(n, 10, 25, ElasticNetCV(l1_ratio=0.7, cv=5), penalty=penalties.ElasticNet(0.7))
     assert ours < 1.3 * theirs
 
 
-NETS = [{"penalty": "elasticnet"}, {"penalty": "group", "groups": [0, 0, 0, 1, 1, 1]}]
+NETS = [{"penalty": "elasticnet"}, {"penalty": penalties.Group([0, 0, 0, 1, 1, 1])}]
 
 
 @pytest.mark.parametrize("settings", [{"penalty": "l1"}, *(pytest.param(one, marks=pytest.mark.slow) for one in NETS)])

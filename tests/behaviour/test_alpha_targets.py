@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 
 
 def three_targets(n=120, d=8, seed=31):
@@ -24,7 +24,7 @@ SETTINGS = [
     {"forget": 0.99},
     {"noise": 1.0},
     {"penalty": "l1"},
-    {"penalty": "elasticnet", "l1_ratio": 0.8},
+    {"penalty": penalties.ElasticNet(0.8)},
 ]
 
 
@@ -32,11 +32,11 @@ SETTINGS = [
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: " ".join(one) or "ridge")
 def test_each_target_has_the_alpha_that_it_would_have_alone(settings):
     X, Y = three_targets()
-    both = KalproxRegressor(**{"alpha": "auto", **settings}).fit(X, Y)
+    both = KalproxRegressor(**({"penalty": "ridge"} | {"alpha": "auto", **settings})).fit(X, Y)
     assert both.alpha_.shape == (3,) and both.alpha_[2] > 30 * both.alpha_[0]
     mean, std = both.predict(X[:4], return_std=True)
     for j in range(3):
-        alone = KalproxRegressor(**{"alpha": "auto", **settings}).fit(X, Y[:, j])
+        alone = KalproxRegressor(**({"penalty": "ridge"} | {"alpha": "auto", **settings})).fit(X, Y[:, j])
         np.testing.assert_allclose(both.alpha_[j], alone.alpha_, rtol=1e-6)
         np.testing.assert_allclose(both.coef_[j], alone.coef_, rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(both.coef_std_[j], alone.coef_std_, rtol=1e-5, atol=1e-12)

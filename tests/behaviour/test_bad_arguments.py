@@ -10,6 +10,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import kalprox as kp
+from kalprox import KalproxClassifier
+from kalprox.adapters.river import RiverClassifier, RiverRegressor
 
 
 class Thing:
@@ -25,7 +27,17 @@ X = np.random.default_rng(61).normal(size=(40, 3))
 Y = X @ [1.0, 2.0, 0.0] + 0.1 * np.random.default_rng(62).normal(size=40)
 GOOD = {"X": X, "y": Y, "x": X[0], "theta": np.zeros(3), "d": 3, "source": (X, Y), "start": np.zeros(3), "gamma": 1.0}
 GOOD |= {"model": kp.models.Linear(), "regularizer": kp.regularizers.Ridge(1.0)}
-MODULES = [kp, kp.models, kp.regularizers, kp.likelihoods, kp.covariance, kp.decisions, kp.forgetting, kp.structures]
+MODULES = [
+    kp,
+    kp.models,
+    kp.regularizers,
+    kp.likelihoods,
+    kp.covariance,
+    kp.decisions,
+    kp.forgetting,
+    kp.structures,
+    kp.penalties,
+]
 
 
 def functions():
@@ -41,9 +53,14 @@ def functions():
 def objects():
     """Objects whose public methods are called."""
     algorithm = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0))
-    regressor = kp.KalproxRegressor().fit(X, Y)
+    regressor = kp.KalproxRegressor(penalty="ridge").fit(X, Y)
     return [
-        *(regressor, kp.KalproxClassifier().fit(X, Y > 0), kp.KalproxRegressor(), kp.KalproxClassifier()),
+        *(
+            regressor,
+            kp.KalproxClassifier().fit(X, Y > 0),
+            kp.KalproxRegressor(penalty="ridge"),
+            kp.KalproxClassifier(),
+        ),
         kp.KalproxRegressor(likelihood="poisson").partial_fit(X, np.round(np.abs(Y))),
         *(algorithm, algorithm.init(np.zeros(3), 1.0), kp.Information.from_rows(X, Y), regressor.diagnostics_),
         *(kp.regularizers.Ridge(1.0), kp.regularizers.L1(1.0), kp.regularizers.Zero(), kp.regularizers.Huber(1.0, 1.0)),
@@ -54,7 +71,37 @@ def objects():
             kp.likelihoods.Poisson(),
         ),
         *(kp.likelihoods.Huber(), kp.likelihoods.NegativeBinomial(1.0), regressor.diagnostics_.verdict()),
+        *smaller_objects(),
     ]
+
+
+def smaller_objects():
+    """Regularizers, likelihoods, penalties, scores and verdicts of every kind, and the models for River."""
+    r, likelihoods, p = kp.regularizers, kp.likelihoods, kp.penalties
+    classes = [KalproxClassifier().fit(X, y) for y in (Y > 0, np.digitize(Y, [-1.0, 1.0]))]
+    scored = [*classes, kp.KalproxRegressor(likelihood="poisson").fit(X, np.abs(Y).round())]
+    scores = [model.diagnostics_ for model in scored]
+    return [
+        *(
+            r.ElasticNet(1.0, 1.0),
+            r.GroupL1(1.0, [0, 0, 1]),
+            r.Box(0.0, 1.0),
+            r.Quadratic(np.eye(3)),
+            r.Cauchy(1.0, 1.0),
+        ),
+        *(r.SmoothL1(1.0, 0.1), r.Weighted(r.L1(1.0), np.ones(3)), kp.models.Linear(), kp.models.GLM("sigmoid")),
+        *(likelihoods.Student(4.0), likelihoods.Contaminated(), likelihoods.QuasiPoisson()),
+        *(p.Ridge(), p.L1(), p.ElasticNet(0.5), p.SmoothL1(1.0), p.Group([0, 0, 1]), p.Box(0, 1)),
+        *(*scores, *(score.verdict() for score in scores), LearnsMany(), ClassifiesMany()),
+    ]
+
+
+class LearnsMany(RiverRegressor):
+    mutate = None  # River's own
+
+
+class ClassifiesMany(RiverClassifier):
+    mutate = None
 
 
 def drawn(function, rng):
@@ -116,8 +163,17 @@ def test_no_public_name_fails_from_within(seed, n, tmp_path, monkeypatch):
     assert walk(seed, n, tmp_path, monkeypatch) == []
 
 
+@pytest.mark.parametrize("model", [RiverRegressor(), RiverClassifier(structure="diagonal", hash_bits=6)])
+def test_models_for_river_say_that_they_need_frames(model):
+    for given in (X, [{"a": 1.0}], 3):
+        with pytest.raises(TypeError, match=r"X must be a DataFrame of pandas or polars.* got (ndarray|list|int)"):
+            model.learn_many(given, Y > 0)
+    with pytest.raises(TypeError, match="X must be a DataFrame"):
+        model.predict_many(X)
+
+
 def test_merge_and_fit_source_say_what_they_need():
-    model = kp.KalproxRegressor().fit(X, Y)
+    model = kp.KalproxRegressor(penalty="ridge").fit(X, Y)
     with pytest.raises(TypeError, match="other must be a fitted KalproxRegressor; got int 3"):
         model.merge(3)
     with pytest.raises(TypeError, match="must be an Information; got int 3"):

@@ -83,6 +83,93 @@ def test_another_unit_is_a_bad_cell_and_a_unit_is_no_number(tmp_path):
     assert code != 0 and "--units must be texts without digits" in said, said
 
 
+HINTS = [
+    (lambda m: f"{m} lbs.", ["--units", "lbs."]),
+    (lambda m: f"€{m / 100:.2f}".replace(".", ","), ["--units", "€", "--decimal", ","]),
+    (lambda m: f"USD {m:,}.50", ["--units", "USD", "--thousands", ","]),
+    (lambda m: f"{m / 100:.2f} %".replace(".", ","), ["--units", "%", "--decimal", ","]),
+]
+
+
+@pytest.mark.parametrize(("written", "options"), HINTS)
+def test_what_the_message_advises_reads_the_column(tmp_path, written, options):
+    """Also with the first part of it alone: the next message was the same one again."""
+    frame = cars(seed=58).astype({"mpg": int})
+    frame["mass"] = frame["mass"].map(written)
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    fit = ["fit", tmp_path / "cars.csv", "--target", "mpg", "--out", tmp_path / "m"]
+    for given in ([], options[:2] if options[2:] else []):
+        code, said = kalprox(*fit, *given)
+        assert code == 3 and all(text in said for text in options if text != ","), said
+    code, said = kalprox(*fit, *options)
+    assert code == 0 and len(kp.load(tmp_path / "m").coef_) == 2, said
+
+
+def test_a_number_behind_a_unit_begins_with_a_digit(tmp_path):
+    """Rs.500 was read as .500 with the unit Rs."""
+    frame = cars(seed=59)
+    frame["mass"] = [f"Rs {m}" if i % 9 else f"Rs.{m}" for i, m in enumerate(frame["mass"])]
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    fit = ["fit", tmp_path / "cars.csv", "--target", "mpg", "--out", tmp_path / "m"]
+    code, said = kalprox(*fit, "--units", "Rs")
+    assert code == 4 and "'mass': not a number ('Rs." in said, said
+    code, said = kalprox(*fit, "--units", "Rs,Rs.")
+    assert code == 0 and "with Rs and Rs." in said, said
+
+
+def test_a_decimal_point_where_a_comma_was_asked_for(tmp_path):
+    cars(seed=60).to_csv(tmp_path / "cars.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "cars.csv", "--target", "mpg", "--decimal", ",", "--out", tmp_path / "m")
+    assert code == 3 and "numbers with a decimal point" in said and "Use --decimal . without" in said, said
+
+
+def mixed(n=90, seed=57):
+    """Cars whose masses are in two units, the second one in the last third of the rows; and those lines."""
+    frame = cars(n, seed)
+    frame["mass"] = [f"{m} lbs" if i < 2 * n // 3 else f"{m / 2.2046:.0f} kg" for i, m in enumerate(frame["mass"])]
+    return frame
+
+
+SAYS = "! Cells Numbers with different units, none of which was converted: column 'mass', with"
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--shuffle", "3"], ["--formula", "mpg ~ mass + year"], ["--no-samples"], ["--memory", "1MB"]]
+)
+def test_two_units_in_one_column_are_a_doubt(tmp_path, options):
+    mixed().to_csv(tmp_path / "cars.csv", index=False)
+    target = [] if "--formula" in options else ["--target", "mpg"]
+    arguments = [*target, "--units", "lbs,kg", "--out", tmp_path / "m", "--strict", *options]
+    code, said = kalprox("fit", tmp_path / "cars.csv", *arguments)
+    assert code == 8 and SAYS in said and "lbs" in said and "Give each column one unit" in said, said
+
+
+def test_two_units_in_two_files_a_stream_and_a_table_of_text(tmp_path):
+    frame, options = mixed(), ["--target", "mpg", "--units", "lbs,kg", "--out", tmp_path / "m"]
+    frame[:60].to_csv(tmp_path / "1.csv", index=False)
+    frame[60:].to_csv(tmp_path / "2.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "1.csv", tmp_path / "2.csv", *options)
+    assert code == 0 and SAYS in said, said
+    frame.to_parquet(tmp_path / "cars.parquet")
+    code, said = kalprox("fit", tmp_path / "cars.parquet", *options)
+    assert code == 0 and SAYS in said, said
+    code, said = kalprox("stream", "-", *options, input=frame.to_csv(index=False))
+    assert code == 0 and SAYS in said, said
+
+
+def test_predictions_of_another_unit_than_that_of_the_fit_are_a_doubt(tmp_path):
+    frame, options = mixed(), ["--units", "lbs,kg"]
+    frame[:60].to_csv(tmp_path / "1.csv", index=False)
+    frame[60:].to_csv(tmp_path / "2.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "1.csv", "--target", "mpg", *options, "--out", tmp_path / "m")
+    assert code == 0 and SAYS not in said, said
+    predicted = ["--out", tmp_path / "p.csv", *options]
+    code, said = kalprox("predict", tmp_path / "m", tmp_path / "1.csv", *predicted)
+    assert code == 0 and SAYS not in said, said
+    code, said = kalprox("predict", tmp_path / "m", tmp_path / "2.csv", *predicted)
+    assert code == 0 and f"{SAYS} lbs and kg" in said, said
+
+
 @pytest.mark.parametrize("levels", [["4cyl", "6cyl", "8cyl"], [f"{i}{c}" for i in range(9) for c in "ABC"]])
 def test_levels_that_begin_with_digits_stay_levels(tmp_path, levels):
     frame = cars(200).drop(columns="mass")
@@ -113,7 +200,7 @@ def test_columns_named_like_keywords_of_python(tmp_path):
     other = frame.rename(columns={name: f"{name}_" for name in frame})
     keywords = "`return` ~ `class` + I(`lambda` ** 2) + C(`from`) + center(`class`):`while` + scale(`while`)"
     plain = "return_ ~ class_ + I(lambda_ ** 2) + C(from_) + center(class_):while_ + scale(while_)"
-    found, wanted = (KalproxRegressor.from_formula(text, rows) for text, rows in ((keywords, frame), (plain, other)))
+    found, wanted = (KalproxRegressor(text).fit(rows) for text, rows in ((keywords, frame), (plain, other)))
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-12)
     np.testing.assert_allclose(found.predict(frame[:9]), wanted.predict(other[:9]), rtol=1e-12)
     assert "C(`from`)[T.y]" in found.feature_names_in_ and all(name.isprintable() for name in found.feature_names_in_)
@@ -121,7 +208,7 @@ def test_columns_named_like_keywords_of_python(tmp_path):
     code, said = kalprox("fit", tmp_path / "rows.csv", "--formula", keywords, "--out", tmp_path / "m")
     assert code == 0, said
     with pytest.raises(ValueError, match="If it is a column, write `class`, in backticks"):
-        KalproxRegressor.from_formula("`return` ~ class", frame)
+        KalproxRegressor("`return` ~ class").fit(frame)
     np.testing.assert_allclose(KalproxRegressor.load(tmp_path / "m").coef_, found.coef_, rtol=1e-9)
 
 

@@ -37,7 +37,7 @@ def ends(model, X):
 def test_prequential_of_all_rows_tracks_what_fit_tracks(name, kind, penalty):
     X, y = rows(71)
     weights = weights_of(name, len(y))
-    at_once, fitted = (KalproxRegressor(weights=kind, penalty=penalty) for _ in range(2))
+    at_once, fitted = (KalproxRegressor(weight_kind=kind, penalty=penalty) for _ in range(2))
     at_once.prequential(X, y, sample_weight=weights)
     fitted.fit(X, y, sample_weight=weights)
     # `fit` begins its pieces of 64 rows one row earlier: a row moves an end by 64^-0.6 / 64^0.25 = 0.03 at most.

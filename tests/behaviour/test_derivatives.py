@@ -19,6 +19,7 @@ RNG = np.random.default_rng(5)
 SAMPLES = {
     "lam": 0.7,
     "delta": 0.9,
+    "width": 1.3,
     "A": RNG.normal(size=(3, D)),
     "l1": 0.3,
     "l2": 0.6,

@@ -26,7 +26,7 @@ def batches(kind, X, y, times, length, start=0):
 @pytest.mark.parametrize("length", [1, 13])
 def test_a_model_that_was_saved_on_the_way_continues_bit_for_bit(kind, length, tmp_path):
     X, y, times = stream(104)
-    whole = KalproxRegressor(forget=kind)
+    whole = KalproxRegressor(forget=kind, penalty="ridge")
     for i, (some, targets, at) in enumerate(batches(kind, X, y, times, length)):
         whole.partial_fit(some, targets, **at)
         if (i + 1) * length == 78:
@@ -47,13 +47,13 @@ def test_a_model_that_was_saved_on_the_way_continues_bit_for_bit(kind, length, t
 def test_fit_is_partial_fit_and_says_how_it_forgets(kind):
     X, y, times = stream(120)
     at = {"times": times} if isinstance(kind, ByTime) else {}
-    fitted = clone(KalproxRegressor(forget=kind)).fit(X, y, **at)
-    stepwise = KalproxRegressor(forget=kind)
+    fitted = clone(KalproxRegressor(forget=kind, penalty="ridge")).fit(X, y, **at)
+    stepwise = KalproxRegressor(forget=kind, penalty="ridge")
     for some, targets, more in batches(kind, X, y, times, 40):
         stepwise.partial_fit(some, targets, **more)
     np.testing.assert_allclose(fitted.coef_, stepwise.coef_, rtol=1e-9)
     assert kind.describe() in " ".join(str(fitted.summary()).split())
-    mean, std = KalproxRegressor(forget=kind).prequential(X, y, **at)
+    mean, std = KalproxRegressor(forget=kind, penalty="ridge").prequential(X, y, **at)
     assert np.isfinite(mean[10:]).all() and (std[10:] > 0).all()
     with pytest.raises(ValueError, match="merge needs forget=1"):
         fitted.merge(stepwise)
@@ -63,12 +63,12 @@ def test_times_may_be_dates_and_one_for_a_batch():
     X, y, _ = stream(40)
     days = np.repeat(np.arange(4.0), 10)
     dates = np.datetime64("2026-01-01") + (days * 24).astype("timedelta64[h]")
-    expected = KalproxRegressor(forget=ByTime(2.0)).fit(X, y, times=days).coef_
+    expected = KalproxRegressor(forget=ByTime(2.0), penalty="ridge").fit(X, y, times=days).coef_
     first = datetime(2026, 1, 1)
     for times in (dates, pd.Series(dates), pd.to_datetime(dates).tz_localize("UTC"), dates.astype(str)):
-        model = KalproxRegressor(forget=ByTime(timedelta(days=2))).fit(X, y, times=times)
+        model = KalproxRegressor(forget=ByTime(timedelta(days=2)), penalty="ridge").fit(X, y, times=times)
         np.testing.assert_allclose(model.coef_, expected, rtol=1e-12)
-    model = KalproxRegressor(forget=ByTime(timedelta(days=2)))
+    model = KalproxRegressor(forget=ByTime(timedelta(days=2)), penalty="ridge")
     for day in range(4):
         some = slice(10 * day, 10 * day + 10)
         model.partial_fit(X[some], y[some], times=first + timedelta(days=day))
@@ -97,7 +97,7 @@ def test_a_classifier_forgets_by_time():
 
 def test_mistakes_with_times():
     X, y, times = stream(30)
-    model = KalproxRegressor(forget=ByTime(5.0))
+    model = KalproxRegressor(forget=ByTime(5.0), penalty="ridge")
     with pytest.raises(ValueError, match=r"give times=\.\.\."):
         model.fit(X, y)
     with pytest.raises(ValueError, match=r"row 1: times must not go backwards"):
@@ -107,21 +107,21 @@ def test_mistakes_with_times():
     with pytest.raises(ValueError, match="NaN or infinity in 1 row"):
         model.fit(X, y, times=np.where(times == times[3], np.nan, times))
     with pytest.raises(ValueError, match=r"got forget=0\.9"):
-        KalproxRegressor(forget=0.9).fit(X, y, times=times)
+        KalproxRegressor(forget=0.9, penalty="ridge").fit(X, y, times=times)
     model.fit(X, y, times=times)
     with pytest.raises(ValueError, match="must not be before that of the last row"):
         model.predict(X, time=0.0)
     with pytest.raises(ValueError, match=r"needs forget=ByTime\(half_life\).*got forget=1\.0"):
-        KalproxRegressor().fit(X, y).predict(X, time=3.0)
+        KalproxRegressor(penalty="ridge").fit(X, y).predict(X, time=3.0)
     with pytest.raises(ValueError, match="in their order, and engine=None"):
-        KalproxRegressor(forget=ByTime(5.0), engine="local").fit(X, y, times=times)
+        KalproxRegressor(forget=ByTime(5.0), engine="local", penalty="ridge").fit(X, y, times=times)
 
 
 def test_skipped_rows_take_their_times_along():
     X, y, times = stream(30)
     X[7, 1] = np.nan
     good = np.arange(30) != 7
-    model = KalproxRegressor(forget=ByTime(5.0), on_bad_rows="skip", penalty=None).fit(X, y, times=times)
+    model = KalproxRegressor(forget=ByTime(5.0), missing="drop", penalty=None).fit(X, y, times=times)
     weights = 0.5 ** ((times[-1] - times[good]) / 5)
     np.testing.assert_allclose(model.coef_, least_squares(X[good], y[good], weights)[1:], rtol=1e-9)
 

@@ -60,7 +60,10 @@ def test_the_order_of_merges_does_not_matter_and_every_row_counts_once(scenario)
 
 def test_the_same_rows_are_not_merged_twice():
     rows = Scenario({}).rows()
-    model, other = KalproxRegressor().fit(rows.X, rows.y), KalproxRegressor().fit(rows.X, rows.y)
+    model, other = (
+        KalproxRegressor(penalty="ridge").fit(rows.X, rows.y),
+        KalproxRegressor(penalty="ridge").fit(rows.X, rows.y),
+    )
     with pytest.raises(ValueError, match="same rows"):
         model.merge(other)
     assert model.n_rows_seen_ == len(rows)
@@ -206,8 +209,8 @@ def test_a_window_is_a_fit_of_its_rows(penalty):
 
 def test_time_fades_as_rows_do_that_come_one_a_unit():
     rows = Scenario({}).rows()
-    by_row = KalproxRegressor(forget=0.5 ** (1 / 40)).fit(rows.X, rows.y)
-    by_time = KalproxRegressor(forget=ByTime(40.0)).fit(rows.X, rows.y, times=np.arange(len(rows)))
+    by_row = KalproxRegressor(forget=0.5 ** (1 / 40), penalty="ridge").fit(rows.X, rows.y)
+    by_time = KalproxRegressor(forget=ByTime(40.0), penalty="ridge").fit(rows.X, rows.y, times=np.arange(len(rows)))
     assert_close(readings(by_time, rows), readings(by_row, rows))
 
 
@@ -252,23 +255,24 @@ def test_a_row_whose_target_comes_late_is_learned_when_it_comes(forget):
     rows = Scenario({}).rows()
     y, late = rows.y.copy(), np.arange(len(rows)) % 5 == 2
     y[late] = np.nan
-    model = KalproxRegressor(forget=forget, missing_targets="skip")
+    model = KalproxRegressor(forget=forget, missing="drop", penalty="ridge")
     model.partial_fit(rows.X, y, keys=np.arange(len(rows)))
     assert (model.n_rows_seen_, model.n_rows_pending_) == (len(rows) - late.sum(), late.sum())
     model.learn_late(np.flatnonzero(late), rows.y[late])
     order = np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)])
     assert_close(
-        readings(model, rows), readings(KalproxRegressor(forget=forget).fit(rows.X[order], rows.y[order]), rows)
+        readings(model, rows),
+        readings(KalproxRegressor(forget=forget, penalty="ridge").fit(rows.X[order], rows.y[order]), rows),
     )
 
 
 def test_a_target_that_never_comes_is_a_row_that_was_not_there():
     rows = Scenario({"late targets": "yes"}).rows()
     known = np.isfinite(rows.y)
-    skipping = KalproxRegressor(missing_targets="skip")
+    skipping = KalproxRegressor(missing="drop", penalty="ridge")
     assert_close(
         readings(skipping.fit(rows.X, rows.y), rows),
-        readings(KalproxRegressor().fit(rows.X[known], rows.y[known]), rows),
+        readings(KalproxRegressor(penalty="ridge").fit(rows.X[known], rows.y[known]), rows),
     )
     assert skipping.n_rows_unlabelled_ == (~known).sum()
 
@@ -277,9 +281,11 @@ def test_a_row_that_is_skipped_is_a_row_that_was_not_there():
     rows = Scenario({}).rows()
     X = rows.X.copy()
     X[[3, 80], 1] = np.nan
-    model = KalproxRegressor(on_bad_rows="skip").fit(X, rows.y)
+    model = KalproxRegressor(missing="drop", penalty="ridge").fit(X, rows.y)
     kept = np.delete(np.arange(len(rows)), [3, 80])
-    assert_close(readings(model, rows), readings(KalproxRegressor().fit(rows.X[kept], rows.y[kept]), rows))
+    assert_close(
+        readings(model, rows), readings(KalproxRegressor(penalty="ridge").fit(rows.X[kept], rows.y[kept]), rows)
+    )
     assert model.n_rows_rejected_ == 2
 
 
@@ -330,7 +336,7 @@ def test_a_refined_stream_is_a_fit(target):
 
 def test_draws_have_the_stated_mean_and_covariance():
     rows = Scenario({}).rows()
-    model = KalproxRegressor(noise=0.5).fit(rows.X, rows.y)
+    model = KalproxRegressor(noise=0.5, penalty="ridge").fit(rows.X, rows.y)
     draws = model.sample(20_000, random_state=0)
     coef = draws[0] if isinstance(draws, tuple) else draws
     coef = coef[:, -len(COEF) :]
@@ -400,7 +406,7 @@ def test_log_probabilities_of_classes_sum_to_the_score(target, variant):
 
 def test_coverage_counts_the_rows_inside_their_intervals():
     rows = Scenario({}).rows()
-    model = KalproxRegressor(noise=0.5)
+    model = KalproxRegressor(noise=0.5, penalty="ridge")
     mean, std = model.prequential(rows.X, rows.y)
     judged = np.isfinite(std)
     u = np.abs(rows.y - mean)[judged] / std[judged]

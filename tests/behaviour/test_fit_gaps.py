@@ -36,7 +36,7 @@ def table(tmp_path, monkeypatch):
 def test_missing_features_and_targets_of_a_file(table):
     fit = ["fit", "t.csv", "--target", "y", "--penalty", "none", "--out", "m.kalprox"]
     assert "missing" in invoke(*fit, code=4).output
-    found = invoke(*fit, "--missing", "marginalize", "--missing-target", "skip", "--events", "events.jsonl")
+    found = invoke(*fit, "--missing", "marginalize", "--events", "events.jsonl")
     assert f"{(~table[:, 4]).sum():,} learned, none refused" in found.output
     assert "Missing features, which were marginalised" in " ".join(found.output.split())
     assert "Rows without a target, which were not learned: column 'y'" in " ".join(found.output.split())
@@ -48,7 +48,7 @@ def test_missing_features_and_targets_of_a_file(table):
     for name, truth in (("a", 2), ("b", -1), ("day", 0.1)):
         coef, std = names[name]
         assert abs(coef - truth) < 4 * std < 0.3
-    assert (model.missing, model.missing_targets) == ("marginalize", "skip")
+    assert model.missing == "marginalize"
     assert model.n_rows_unlabelled_ == table[:, 4].sum()
     assert model.n_rows_with_gaps_ == table[~table[:, 4], :4].any(axis=1).sum()
     invoke("report", "m.kalprox", "--out", "m.html")
@@ -61,7 +61,7 @@ def test_missing_features_and_targets_of_a_file(table):
 
 def test_frames_of_a_model_of_files_may_have_gaps(table):
     pd = pytest.importorskip("pandas")
-    skip = ["--missing", "impute", "--missing-target", "skip", "-q"]
+    skip = ["--missing", "impute", "-q"]
     invoke("fit", "t.csv", "--target", "y", *skip, "--out", "m.kalprox")
     model = KalproxRegressor.load("m.kalprox")
     frame = pd.read_csv("t.csv")
@@ -73,7 +73,7 @@ def test_frames_of_a_model_of_files_may_have_gaps(table):
 
 
 def test_a_model_of_complete_rows_predicts_rows_with_gaps(table):
-    fit = ["fit", "t.csv", "--target", "y", "--max-bad", "100%", "--missing-target", "skip", "-q"]
+    fit = ["fit", "t.csv", "--target", "y", "--max-bad", "100%", "--missing", "drop", "-q"]
     invoke(*fit, "--out", "m.kalprox")
     assert "missing" in invoke("predict", "m.kalprox", "t.csv", "--out", "p.csv", code=4).output
     invoke("predict", "m.kalprox", "t.csv", "--missing", "marginalize", "--out", "p.csv", "-q")
@@ -88,7 +88,7 @@ def test_classes_of_a_file(table):
     lines = [f"{row[0]},{cell}" for row, cell in zip(rows, cells, strict=True)]
     Path("c.csv").write_text("\n".join([text[0], *lines]) + "\n")
     fit = ["fit", "c.csv", "--target", "y", "--likelihood", "bernoulli"]
-    fit += ["--missing", "impute", "--missing-target", "skip"]
+    fit += ["--missing", "impute"]
     several = invoke(*fit, "--out", "c.kalprox", code=2)
     assert "--passes 1" in " ".join(several.output.split())
     found = invoke(*fit, "--passes", "1", "--out", "c.kalprox")
@@ -106,7 +106,7 @@ def test_what_is_refused(table):
 
 
 def test_targets_may_be_missing_on_an_engine(table):
-    fit = ["fit", "t.csv", "--target", "y", "--features", "g", "--max-bad", "100%", "--missing-target", "skip", "-q"]
+    fit = ["fit", "t.csv", "--target", "y", "--features", "g", "--max-bad", "100%", "--missing", "drop", "-q"]
     invoke(*fit, "--engine", "local", "--out", "e.kalprox")
     invoke(*fit, "--out", "f.kalprox")
     one, two = KalproxRegressor.load("e.kalprox"), KalproxRegressor.load("f.kalprox")
@@ -116,7 +116,7 @@ def test_targets_may_be_missing_on_an_engine(table):
 
 @pytest.mark.slow
 def test_a_fit_with_gaps_is_resumed(table):
-    command = ["fit", "t.csv", "--target", "y", "--missing", "marginalize", "--missing-target", "skip", "-q"]
+    command = ["fit", "t.csv", "--target", "y", "--missing", "marginalize", "-q"]
     invoke(*command, "--out", "whole.kalprox")
     invoke(*command, "--out", "kept.kalprox", "--checkpoint", "c", "--every", "100", "--memory", "1MB")
     one, two = KalproxRegressor.load("whole.kalprox"), KalproxRegressor.load("kept.kalprox")

@@ -47,12 +47,12 @@ def everywhere(model, folder):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("link", [curve, named])
-def test_more_parameters_than_columns(rows, tmp_path, link, stream):
+@pytest.mark.parametrize("function", [curve, named])
+def test_more_parameters_than_columns(rows, tmp_path, function, stream):
     X, y = rows
-    model = KalproxRegressor(link=link, start=[1.0, 1.0, 0.0, 0.0])
+    model = KalproxRegressor(function=function, start=[1.0, 1.0, 0.0, 0.0])
     model = model.partial_fit(X, y) if stream else model.fit(X, y)
-    wanted = getattr(link, "parameter_names", [f"theta[{i}]" for i in range(4)])
+    wanted = getattr(function, "parameter_names", [f"theta[{i}]" for i in range(4)])
     for text in everywhere(model, tmp_path):
         assert all(name in text for name in wanted)
         assert "COPPER" not in text and "ZINC" not in text and " at 0x" not in text
@@ -60,7 +60,7 @@ def test_more_parameters_than_columns(rows, tmp_path, link, stream):
 
 def test_as_many_parameters_as_columns(rows, tmp_path):
     X, y = rows
-    model = KalproxRegressor(link=line, start=[0.0, 0.0]).fit(X, y)
+    model = KalproxRegressor(function=line, start=[0.0, 0.0]).fit(X, y)
     for text in everywhere(model, tmp_path):
         assert "theta[0]" in text and "theta[1]" in text and "COPPER" not in text and "ZINC" not in text
 
@@ -73,10 +73,10 @@ def test_a_parameter_that_no_row_depends_on_is_a_doubt_with_its_name(rows, tmp_p
 
     unused.parameter_names = ("base", "effect", "idle")
     with pytest.warns(RuntimeWarning, match="do not determine idle of the function"):
-        model = KalproxRegressor(link=unused, start=[0.0, 0.0, 0.0]).fit(X, y)
+        model = KalproxRegressor(function=unused, start=[0.0, 0.0, 0.0]).fit(X, y)
     assert "The rows do not determine idle" in page(model, tmp_path)
 
 
 def test_as_many_names_as_parameters(rows):
     with pytest.raises(ValueError, match=r"as many names as start has entries, 3; got 4"):
-        KalproxRegressor(link=named, start=[1.0, 1.0, 0.0]).fit(*rows)
+        KalproxRegressor(function=named, start=[1.0, 1.0, 0.0]).fit(*rows)

@@ -55,7 +55,7 @@ def curve(name, order, seed):
         x = np.sort(x)[:: 1 if order == "ascending" else -1]
     theta = np.array(theta)
     y = np.asarray(fn(theta[:, None], x[None])) + noise * rng.normal(size=N)
-    return x[:, None], y, {"link": fn, "start": start}, theta
+    return x[:, None], y, {"function": fn, "start": start}, theta
 
 
 def streamed(model, X, y, batch=BATCH):
@@ -135,8 +135,11 @@ def test_an_exponential_whose_largest_rows_dominate_leaves_its_warm_up(kind):
     n = 10_000
     X = rng.normal(size=(n, 2))
     y = np.exp(0.4 + X @ [1.2, -0.9]) + 0.5 * rng.normal(size=n)
-    about = {"link": growth, "start": [0.0, 0.5, -0.5]} if kind == "function" else {"link": "exp", "penalty": None}
-    stream, fit = streamed(KalproxRegressor(**about), X, y, 400), KalproxRegressor(**about).fit(X, y)
+    about = {"function": growth, "start": [0.0, 0.5, -0.5]} if kind == "function" else {"link": "exp", "penalty": None}
+    stream, fit = (
+        streamed(KalproxRegressor(**about), X, y, 400),
+        KalproxRegressor(**about).fit(X, y),
+    )
     assert stream.converged_ and stream.diagnostics_.rows > 0.5 * n
     assert len(pickle.dumps(stream)) < X.nbytes / 2
     np.testing.assert_allclose(stream.coef_, fit.coef_, atol=0.05 * fit.coef_std_.min())

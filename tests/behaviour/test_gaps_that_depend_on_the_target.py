@@ -159,7 +159,7 @@ def _covered(seeds, n, about, batch, **settings):
 @pytest.mark.slow
 def test_streams_with_groups_cover():
     """Coverage of at least 93%: of 18 intervals no more than 5 are missed then, but for a probability of 0.1%."""
-    assert _covered(6, 300, {"groups": np.arange(300)}, 10, coef_cov="clustered") >= 18 - binom.ppf(0.999, 18, 0.07)
+    assert _covered(6, 300, {"clusters": np.arange(300)}, 10, coef_cov="clustered") >= 18 - binom.ppf(0.999, 18, 0.07)
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_streams_of_correlated_features_cover_row_by_row(case):
     """Coverage of at least 93% of 120 intervals, but for a probability of 0.1%."""
     n = 500
     about, settings, batch = {
-        "clustered": ({"groups": np.arange(n)}, {"coef_cov": "clustered"}, 1),
+        "clustered": ({"clusters": np.arange(n)}, {"coef_cov": "clustered"}, 1),
         "batches": ({}, {"coef_cov": "clustered"}, 5),
         "times": ({"times": np.arange(n) * 1.0}, {"forget": kp.forgetting.ByTime(1e6)}, 1),
     }[case]
@@ -188,8 +188,8 @@ def test_a_stream_saved_with_groups_and_gaps_goes_on_as_it_would_have(tmp_path):
     whole = KalproxRegressor(penalty=None, missing="marginalize", coef_cov="clustered")
     model = KalproxRegressor(penalty=None, missing="marginalize", coef_cov="clustered")
     for i in range(0, 240, 6):
-        whole.partial_fit(X[i : i + 6], y[i : i + 6], groups=groups[i : i + 6])
-        model.partial_fit(X[i : i + 6], y[i : i + 6], groups=groups[i : i + 6])
+        whole.partial_fit(X[i : i + 6], y[i : i + 6], clusters=groups[i : i + 6])
+        model.partial_fit(X[i : i + 6], y[i : i + 6], clusters=groups[i : i + 6])
         if i % 60 == 0:
             model.save(tmp_path / "m.kalprox")
             model = KalproxRegressor.load(tmp_path / "m.kalprox")

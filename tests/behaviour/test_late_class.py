@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kalprox import KalproxClassifier
+from kalprox.adapters.river import RiverClassifier
 
 FIRST = 800
 
@@ -62,3 +63,37 @@ def test_a_stream_that_was_saved_on_the_way_has_the_same_bits(tmp_path):
             other.save(tmp_path / "model")
             other = KalproxClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(model.coef_, other.coef_)
+
+
+CLOSE = {5: 1.2, 10: 0.8, 20: 0.6}  # by its events: the new class begins with one that no row had
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "size", "known"), [(24, 0.0, None), (25, -1.5, None), (26, 1.0, (0, 1))])
+def test_a_class_that_nobody_declared(seed, size, known):
+    """River's rows one by one; it was 7 to 30 times as much."""
+    X, y = rows(FIRST + 100, seed, size)
+    model, events = RiverClassifier(classes=known), 0
+    named = [dict(zip("ab", x, strict=True)) for x in X.tolist()]
+    for i, row in enumerate(named):
+        model.learn_one(row, int(y[i]))
+        events += int(y[i] == 2)
+        if y[i] == 2 and events in CLOSE:
+            fit = share(KalproxClassifier().fit(X[: i + 1], y[: i + 1]), X)
+            found = np.mean([model.predict_proba_one(one)[2] for one in named[:500:5]])
+            assert found == pytest.approx(fit, rel=CLOSE[events])
+
+
+@pytest.mark.slow
+def test_two_classes_that_nobody_declared():
+    """What is known of the other classes stays, and the second one is as soon right as the first one."""
+    X, y = rows(FIRST + 300, 27, 0.0)
+    y[FIRST + 150 :][X[FIRST + 150 :, 0] > 1.2] = 3
+    model = RiverClassifier()
+    named = [dict(zip("ab", x, strict=True)) for x in X.tolist()]
+    for i, row in enumerate(named):
+        model.learn_one(row, int(y[i]))
+    fit = KalproxClassifier().fit(X, y).predict_proba(X[:500:5])
+    found = np.array([[model.predict_proba_one(one)[c] for c in range(4)] for one in named[:500:5]])
+    np.testing.assert_allclose(found.mean(axis=0), fit.mean(axis=0), rtol=0.1)
+    assert np.abs(found - fit).mean() < 0.01

@@ -134,11 +134,13 @@ def test_rows_that_are_refused_leave_nothing(way, scenario):
     model, untouched = learned(way, scenario, rows[:65]), learned(way, scenario, rows[:65])
     bad = scenario.rows(n=100)[65:75]
     bad.X[4, 1] = np.inf
+    model.missing = {"drop": "raise"}.get(model.missing, model.missing)  # or the row is left out
     with pytest.raises(ValueError, match=r".") as refused:
         model.partial_fit(bad.X, bad.y, **scenario.declared(), **bad.about)
+    model.missing = untouched.missing
     assert_same(readings(model, rows), readings(untouched, rows))
     went_on = goes_on(scenario, [model, untouched], rows[65:])
-    assert "finite" in str(refused.value) or not went_on
+    assert any(word in str(refused.value) for word in ("finite", "NaN")) or not went_on
     assert_same(readings(model, rows), readings(untouched, rows))
 
 

@@ -16,7 +16,7 @@ SETTINGS = {
     "l1": {"penalty": "l1", "alpha": 0.1},
     "impute": {"missing": "impute"},
     "structure": {"structure": "diagonal"},
-    "late": {"missing_targets": "skip"},
+    "late": {},
 }
 
 
@@ -36,12 +36,12 @@ def rows_of(likelihood):
 def model_of(likelihood, setting):
     if likelihood == "classes":
         return KalproxClassifier(**SETTINGS[setting])
-    return KalproxRegressor(likelihood=likelihood, **SETTINGS[setting])
+    return KalproxRegressor(likelihood=likelihood, **({"penalty": "ridge"} | SETTINGS[setting]))
 
 
 def about(setting, rows):
     i = np.arange(N)[rows]
-    return {"clustered": {"groups": i // 5}, "time": {"times": i}, "late": {"keys": i}}.get(setting, {})
+    return {"clustered": {"clusters": i // 5}, "time": {"times": i}, "late": {"keys": i}}.get(setting, {})
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
@@ -83,8 +83,8 @@ def test_robust_standard_errors_of_a_warm_up_are_those_of_fit(likelihood):
 def test_clustered_standard_errors_of_a_warm_up_are_those_of_fit(likelihood):
     X, y = rows_of(likelihood)
     groups = np.arange(N) // 5
-    model, fitted = model_of(likelihood, "clustered"), model_of(likelihood, "clustered").fit(X, y, groups=groups)
-    model.partial_fit(X, y, groups=groups, **({"classes": [0, 1]} if likelihood == "classes" else {}))
+    model, fitted = model_of(likelihood, "clustered"), model_of(likelihood, "clustered").fit(X, y, clusters=groups)
+    model.partial_fit(X, y, clusters=groups, **({"classes": [0, 1]} if likelihood == "classes" else {}))
     np.testing.assert_allclose(model.coef_std_, fitted.coef_std_, rtol=0.01)
 
 
@@ -105,7 +105,7 @@ def test_standard_errors_after_a_warm_up_are_about_those_of_fit(likelihood, sett
         "negative-binomial": rng.negative_binomial(3, 3 / (3 + np.exp(f))).astype(float),
         "classes": (rng.random(n) < 1 / (1 + np.exp(-2 * f))).astype(int),
     }[likelihood]
-    groups = {"groups": np.arange(n) // 5} if setting == "clustered" else {}
+    groups = {"clusters": np.arange(n) // 5} if setting == "clustered" else {}
     fitted = model_of(likelihood, setting).set_params(forget=forget).fit(X, y, **groups)
     model = model_of(likelihood, setting).set_params(forget=forget)
     classes = {"classes": [0, 1]} if likelihood == "classes" else {}

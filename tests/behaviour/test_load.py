@@ -19,7 +19,7 @@ def bandit():
 @pytest.mark.parametrize(
     "model",
     [
-        kp.KalproxRegressor().fit(X, Y),
+        kp.KalproxRegressor(penalty="ridge").fit(X, Y),
         kp.KalproxRegressor(likelihood="poisson").partial_fit(X, np.round(np.abs(Y))),
         kp.KalproxClassifier().fit(X, np.where(Y > 0, "yes", "no")),
         bandit(),

@@ -18,7 +18,7 @@ def days(seed, n=150, rows=8):
 def ever_excludes_zero(seed, clustered, n=150, every=1):
     model = KalproxRegressor(penalty=None, diagnose=False)
     for X, y, day in days(seed, n):
-        model.partial_fit(X, y, groups=day if clustered else None)
+        model.partial_fit(X, y, clusters=day if clustered else None)
         if day[0] >= 10 and day[0] % every == 0:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -45,7 +45,7 @@ def test_correlated_rows_are_said_where_any_number_of_looks_is_promised():
     plain, clustered = KalproxRegressor(penalty=None), KalproxRegressor(penalty=None)
     for X, y, day in days(7):
         plain.partial_fit(X, y)
-        clustered.partial_fit(X, y, groups=day)
+        clustered.partial_fit(X, y, clusters=day)
     with pytest.warns(RuntimeWarning, match="assumes independent rows, and the verdict on these is 'correlated'"):
         plain.coef_interval(anytime=True)
     with warnings.catch_warnings():

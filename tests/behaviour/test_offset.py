@@ -80,8 +80,8 @@ def test_a_stream_of_rows_with_exposures_ends_near_the_batch_and_can_be_refined(
 def test_prequential_predicts_each_row_with_its_offset(data, settings, n):
     X, y, hours = (values[:n] for values in data)
     offset = np.log(hours)
-    mean, std = KalproxRegressor(**settings).prequential(X, y, offset=offset)
-    model, expected = KalproxRegressor(**settings), np.full((2, n), np.nan)
+    mean, std = KalproxRegressor(**({"penalty": "ridge"} | settings)).prequential(X, y, offset=offset)
+    model, expected = KalproxRegressor(**({"penalty": "ridge"} | settings)), np.full((2, n), np.nan)
     for i in range(n):
         row = slice(i, i + 1)
         if np.isfinite(mean[i]):
@@ -91,7 +91,7 @@ def test_prequential_predicts_each_row_with_its_offset(data, settings, n):
     known = np.isfinite(mean)
     np.testing.assert_allclose([mean[known], std[known]], expected[:, known], rtol=1e-9)
     if settings["likelihood"] == "poisson":
-        exposed, _ = KalproxRegressor(**settings).prequential(X, y, exposure=hours)
+        exposed, _ = KalproxRegressor(**({"penalty": "ridge"} | settings)).prequential(X, y, exposure=hours)
         np.testing.assert_allclose(exposed, mean, rtol=1e-12)
 
 
@@ -170,7 +170,7 @@ def test_bad_exposures(data):
     wrong[[3, 10]] = 0.0, -1.0
     with pytest.raises(ValueError, match=r"exposure must be positive; got 0 in row 3, and 2 such row\(s\) in all"):
         KalproxRegressor(likelihood="poisson").fit(X, y, exposure=wrong)
-    model = KalproxRegressor(likelihood="poisson", on_bad_rows="skip").fit(X, y, exposure=wrong)
+    model = KalproxRegressor(likelihood="poisson", missing="drop").fit(X, y, exposure=wrong)
     good = wrong > 0
     whole = KalproxRegressor(likelihood="poisson").fit(X[good], y[good], exposure=hours[good])
     assert model.n_rows_rejected_ == 2 and np.array_equal(model.coef_, whole.coef_)
@@ -195,9 +195,9 @@ def test_rows_with_and_without_an_offset_do_not_mix(data):
         without.predict(X[:2], exposure=hours[:2])
     for settings in ({}, {"link": "exp"}):
         with pytest.raises(ValueError, match=r"An offset, or an exposure, needs .*likelihood of counts"):
-            KalproxRegressor(**settings).fit(X, y, exposure=hours)
+            KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X, y, exposure=hours)
     with pytest.raises(ValueError, match="An offset, or an exposure, needs"):
-        KalproxRegressor().fit(X, y).predict(X[:1], offset=[1.0])
+        KalproxRegressor(penalty="ridge").fit(X, y).predict(X[:1], offset=[1.0])
 
 
 @pytest.mark.integration
@@ -266,13 +266,13 @@ def test_formulas_of_classes_and_of_counts():
     odds = frame.x + (frame.g == "b") - 0.5
     frame["late"] = np.where(rng.random(1500) < 1 / (1 + np.exp(-odds)), "yes", "no")
     frame["n"] = rng.poisson(frame.hours * np.exp(0.3 * frame.x))
-    model = KalproxClassifier.from_formula("late ~ x + C(g)", frame, penalty=None)
+    model = KalproxClassifier("late ~ x + C(g)", penalty=None).fit(frame)
     design = np.column_stack([np.ones(1500), frame.x, frame.g == "b"]).astype(float)
     expected = sm.Logit(frame.late == "yes", design).fit(disp=0, tol=1e-14, method="newton")
     np.testing.assert_allclose(np.append(model.intercept_, model.coef_), expected.params, rtol=0, atol=1e-8)
     assert model.classes_.tolist() == ["no", "yes"]
     assert set(model.predict(frame[["x", "g"]])) <= {"no", "yes"}
-    counts = KalproxRegressor.from_formula("n ~ x", frame, exposure="hours", penalty=None, likelihood="poisson")
+    counts = KalproxRegressor("n ~ x", penalty=None, likelihood="poisson").fit(frame, exposure="hours")
     expected = peer(frame[["x"]].to_numpy(), frame.n, frame.hours)
     np.testing.assert_allclose(np.append(counts.intercept_, counts.coef_), expected.params, rtol=0, atol=1e-8)
     np.testing.assert_allclose(counts.predict(frame), expected.fittedvalues, rtol=1e-2)

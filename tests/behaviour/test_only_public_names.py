@@ -20,6 +20,7 @@ MODULES = {
     "kalprox.forgetting",
     "kalprox.likelihoods",
     "kalprox.models",
+    "kalprox.penalties",
     "kalprox.regularizers",
     "kalprox.structures",
 }
@@ -93,7 +94,7 @@ def test_a_test_of_behaviour_imports_public_names_only(file):
         "from kalprox.learning import learner",
         "import kalprox.learning.belief",
         "from kalprox import calibration",
-        "def f():\n    from kalprox._checks import positive",
+        "def f():\n    from kalprox.base.checks import positive",
         "from kalprox.cli.fit import fit",
         "model._learner",
         "from tests.oracle import solve",

@@ -7,7 +7,7 @@ import statsmodels.api as sm
 from regressor_data import X_DIABETES, X_SCALED, Y_DIABETES
 from sklearn.linear_model import BayesianRidge, ElasticNet, Lasso, LinearRegression, Ridge
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 
 LONGLEY = sm.datasets.longley.load_pandas()
 
@@ -39,7 +39,9 @@ def test_ridge_of_any_strength_is_optimal(alpha):
 def test_equal_to_lasso_and_elastic_net(l1_ratio):
     n, alpha = len(Y_DIABETES), 2.0
     name = "l1" if l1_ratio == 1 else "elasticnet"
-    ours = KalproxRegressor(penalty=name, alpha=n * alpha, l1_ratio=l1_ratio).fit(X_SCALED, Y_DIABETES)
+    ours = KalproxRegressor(
+        penalty=penalties.ElasticNet(l1_ratio) if name == "elasticnet" else "l1", alpha=n * alpha
+    ).fit(X_SCALED, Y_DIABETES)
     make = Lasso if l1_ratio == 1 else lambda **kw: ElasticNet(l1_ratio=l1_ratio, **kw)
     theirs = make(alpha=alpha, tol=1e-14, max_iter=100_000).fit(X_SCALED, Y_DIABETES)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-7, atol=1e-9)  # their tol is on the gap, n var(y)
@@ -84,7 +86,7 @@ def test_equal_to_curve_fit_and_r_on_puromycin():
         (TREATED, ((212.7, 6.947), (0.06412, 0.008281))),  # R's nls, as summary() prints it
         (UNTREATED, ((160.3, 6.480), (0.04771, 0.007782))),
     ):
-        model = KalproxRegressor(velocity, penalty=None, start=[200.0, 0.05]).fit(conc[:, None], rate)
+        model = KalproxRegressor(function=velocity, penalty=None, start=[200.0, 0.05]).fit(conc[:, None], rate)
         assert model.converged_ and model.intercept_ == 0
         for i, (value, error) in enumerate(published):
             assert float(f"{model.coef_[i]:.4g}") == value and float(f"{model.coef_std_[i]:.4g}") == error

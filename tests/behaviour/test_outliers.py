@@ -22,7 +22,7 @@ def rows(n=1500, seed=0, share=0.1):
 
 
 def streamed(X, y, likelihood, length=100):
-    model = KalproxRegressor(likelihood=likelihood)
+    model = KalproxRegressor(likelihood=likelihood, penalty="ridge")
     for start in range(0, len(y), length):
         model.partial_fit(X[start : start + length], y[start : start + length])
     return model
@@ -31,7 +31,7 @@ def streamed(X, y, likelihood, length=100):
 @pytest.mark.parametrize("likelihood", ROBUST)
 def test_outliers_are_flagged_and_good_rows_are_not(likelihood):
     X, y, bad = rows()
-    for model in (KalproxRegressor(likelihood=likelihood).fit(X, y), streamed(X, y, likelihood)):
+    for model in (KalproxRegressor(likelihood=likelihood, penalty="ridge").fit(X, y), streamed(X, y, likelihood)):
         weights, flags = model.outliers(X, y)
         assert flags[bad].all() and flags[~bad].sum() <= stats.binom.ppf(0.9999, (~bad).sum(), 1e-3)
         assert weights[bad].max() < 0.05 and np.median(weights[~bad]) > 0.8 and weights.max() <= 1
@@ -57,21 +57,21 @@ def test_any_likelihood_flags_rows():
 
 def test_what_cannot_be_flagged_is_refused():
     X, y, _ = rows(100)
-    model = KalproxRegressor(likelihood="huber").fit(X, y)
+    model = KalproxRegressor(likelihood="huber", penalty="ridge").fit(X, y)
     with pytest.raises(ValueError, match="false_alarms must lie between 0 and 1"):
         model.outliers(X, y, false_alarms=0.0)
     with pytest.raises(ValueError, match=r"y must have the shape of the predictions, \(100,\); got \(99,\)"):
         model.outliers(X, y[:99])
     with pytest.raises(ValueError, match=r"likelihood='huber' needs noise='learn'.*got noise=2.0.*parameter `scale`"):
-        KalproxRegressor(likelihood="huber", noise=2.0).fit(X, y)
-    with pytest.raises(ValueError, match="weights='precision' needs"):
-        KalproxRegressor(likelihood="huber", weights="precision").fit(X, y)
+        KalproxRegressor(likelihood="huber", noise=2.0, penalty="ridge").fit(X, y)
+    with pytest.raises(ValueError, match="weight_kind='precision' needs"):
+        KalproxRegressor(likelihood="huber", weight_kind="precision", penalty="ridge").fit(X, y)
 
 
 def test_rows_that_are_skipped_are_not_flagged():
     X, y, _ = rows(200)
     X[3, 0] = np.nan
-    model = KalproxRegressor(likelihood="huber", on_bad_rows="skip").fit(X, y)
+    model = KalproxRegressor(likelihood="huber", missing="drop", penalty="ridge").fit(X, y)
     weights, flags = model.outliers(X, y)
     assert np.isnan(weights[3]) and not flags[3] and np.isfinite(np.delete(weights, 3)).all()
 
@@ -101,7 +101,7 @@ def test_merged_streams_are_near_one_fit(likelihood):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the merge is approximate
         merged = one.merge(other)
-    whole = KalproxRegressor(likelihood=likelihood).fit(X, y)
+    whole = KalproxRegressor(likelihood=likelihood, penalty="ridge").fit(X, y)
     assert np.abs((merged.coef_ - whole.coef_) / whole.coef_std_).max() < 0.1
     np.testing.assert_allclose(merged.coef_std_, whole.coef_std_, rtol=0.05)
     assert merged.n_outliers_ == pytest.approx(whole.n_outliers_, abs=5)
@@ -110,14 +110,18 @@ def test_merged_streams_are_near_one_fit(likelihood):
 def test_a_given_scale_is_kept():
     X, y, _ = rows()
     given = kp.likelihoods.Huber(scale=0.7)
-    model = KalproxRegressor(likelihood=given).fit(X, y)
-    np.testing.assert_allclose(model.coef_, KalproxRegressor(likelihood="huber").fit(X, y).coef_, atol=0.02)
-    narrow = KalproxRegressor(likelihood=kp.likelihoods.Huber(scale=0.07)).fit(X, y)
+    model = KalproxRegressor(likelihood=given, penalty="ridge").fit(X, y)
+    np.testing.assert_allclose(
+        model.coef_, KalproxRegressor(likelihood="huber", penalty="ridge").fit(X, y).coef_, atol=0.02
+    )
+    narrow = KalproxRegressor(likelihood=kp.likelihoods.Huber(scale=0.07), penalty="ridge").fit(X, y)
     assert (narrow.coef_ != model.coef_).all()
 
 
 def test_standard_errors_agree_with_the_sandwich():
     X, y, _ = rows(3000)
     for likelihood in ROBUST:
-        plain, robust = (KalproxRegressor(likelihood=likelihood, coef_cov=c).fit(X, y) for c in ("model", "robust"))
+        plain, robust = (
+            KalproxRegressor(likelihood=likelihood, coef_cov=c, penalty="ridge").fit(X, y) for c in ("model", "robust")
+        )
         np.testing.assert_allclose(plain.coef_std_, robust.coef_std_, rtol=0.08)

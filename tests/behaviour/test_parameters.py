@@ -203,8 +203,8 @@ def test_a_recursion_that_cannot_learn_a_parameter_asks_for_it():
         kp.ipm(LINEAR, gamma=1.0, likelihood="huber")
     with pytest.raises(ValueError, match=r"as in NegativeBinomial\(dispersion=1.0\)"):
         kp.pipg(LINEAR, ZERO, gamma=1.0, likelihood=NegativeBinomial())
-    with pytest.raises(ValueError, match="weights must be 'frequency'"):
-        kp.refine(LINEAR, ZERO, rows(20), np.zeros(4), likelihood="huber", weights="precision")
+    with pytest.raises(ValueError, match="weight_kind must be 'frequency'"):
+        kp.refine(LINEAR, ZERO, rows(20), np.zeros(4), likelihood="huber", weight_kind="precision")
 
 
 def test_a_robust_recursion_has_the_variance_of_its_scale():

@@ -25,7 +25,7 @@ Y = X @ THETA + RNG.normal(size=N)
 
 
 def fitted(X=X, y=Y, **settings):
-    return KalproxRegressor(**settings).fit(X, y)
+    return KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X, y)
 
 
 def information(X=X, y=Y):
@@ -182,7 +182,7 @@ def test_names_are_shown_as_they_are_or_by_number():
 
 def test_the_parameters_of_a_function_are_not_called_by_columns():
     frame = pd.DataFrame({"time": X[:, 0], "dose": X[:, 1]})
-    model = fitted(frame, link=lambda t, x: t[0] * x[0] + t[1] * x[1] + t[2], start=np.zeros(3))
+    model = fitted(frame, function=lambda t, x: t[0] * x[0] + t[1] * x[1] + t[2], start=np.zeros(3))
     assert [label.get_text() for label in model.plot().get_yticklabels()] == ["theta[0]", "theta[1]", "theta[2]"]
     assert model.summary().names == ["theta[0]", "theta[1]", "theta[2]"]
 
@@ -296,7 +296,7 @@ def test_directions_of_jax_arrays_are_those_of_numpy():
 @pytest.mark.parametrize(
     ("plot", "error", "message"),
     [
-        (lambda: KalproxRegressor().plot(), Exception, "not fitted yet"),
+        (lambda: KalproxRegressor(penalty="ridge").plot(), Exception, "not fitted yet"),
         (lambda: fitted().plot(Figure()), TypeError, "ax must be axes of matplotlib, .* got Figure"),
         (lambda: fitted().plot(np.zeros(2)), TypeError, "ax must be axes of matplotlib, .* got ndarray"),
         (lambda: fitted().plot(level=95), ValueError, "level must"),

@@ -40,8 +40,8 @@ def test_directions_without_data_have_infinite_std():
 def test_behind_a_link_too():
     X, y = link_data("tanh")
     twice = np.column_stack([X, X[:, 2]])
-    model = KalproxRegressor("tanh", penalty=None).fit(twice, y)
-    plain = KalproxRegressor("tanh", penalty=None).fit(X, y)
+    model = KalproxRegressor(link="tanh", penalty=None).fit(twice, y)
+    plain = KalproxRegressor(link="tanh", penalty=None).fit(X, y)
     np.testing.assert_array_equal(np.isinf(model.coef_std_), [False, False, True, True])
     np.testing.assert_allclose(model.coef_std_[:2], plain.coef_std_[:2], rtol=1e-6)
     np.testing.assert_allclose(model.predict(twice), plain.predict(X), rtol=1e-6)
@@ -89,7 +89,7 @@ def test_samples_have_the_posterior_s_moments(link):
     X, y = linear_data(n=40)
     if link == "exp":
         y = np.exp(0.2 * y)
-    model = KalproxRegressor(link, alpha=1.0, noise=0.25).fit(X, y)
+    model = KalproxRegressor(link=link, alpha=1.0, noise=0.25, penalty="ridge").fit(X, y)
     n = 20_000
     coefs, intercepts = model.sample(n, random_state=0)
     error = 5 * model.coef_std_ / n**0.5  # five standard errors
@@ -112,7 +112,11 @@ def test_diagnostics_judge_each_row_before_it_is_learned():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 3))
     y = X @ [1.0, 2.0, 3.0] + 0.5 * rng.normal(size=4000)
-    honest, proud, silent = KalproxRegressor(), KalproxRegressor(noise=0.0625), KalproxRegressor(diagnose=False)
+    honest, proud, silent = (
+        KalproxRegressor(penalty="ridge"),
+        KalproxRegressor(noise=0.0625, penalty="ridge"),
+        KalproxRegressor(diagnose=False, penalty="ridge"),
+    )
     for i in range(0, 4000, 200):
         for model in (honest, proud, silent):
             model.partial_fit(X[i : i + 200], y[i : i + 200])
@@ -126,7 +130,7 @@ def test_every_row_of_a_long_stream_is_judged(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80_000, 3))
     y = X @ [1.0, 2.0, 3.0] + 0.5 * rng.normal(size=len(X))
-    straight, resumed = KalproxRegressor(), KalproxRegressor()
+    straight, resumed = KalproxRegressor(penalty="ridge"), KalproxRegressor(penalty="ridge")
     for i in range(0, len(X), 4000):
         for model in (straight, resumed):
             model.partial_fit(X[i : i + 4000], y[i : i + 4000])
@@ -142,12 +146,12 @@ def test_every_row_of_a_long_stream_is_judged(tmp_path):
 @pytest.mark.parametrize("settings", [{"alpha": 5.0}, {"penalty": None}, {"noise": 2.0}, {"fit_intercept": False}])
 def test_each_row_is_judged_by_what_was_known_before_it(settings):
     X, y = linear_data(n=120, d=4)
-    model, expected = KalproxRegressor(**settings), Calibration()
+    model, expected = KalproxRegressor(**({"penalty": "ridge"} | settings)), Calibration()
     for i, size in zip(itertools.accumulate([0, *[1, 3, 1, 16, 2] * 5]), [1, 3, 1, 16, 2] * 5, strict=False):
         for j in range(i, i + size):
             mean, std, dof = np.full(1, np.nan), np.full(1, np.inf), np.inf
             if j:
-                before = KalproxRegressor(**settings).fit(X[:j], y[:j])
+                before = KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X[:j], y[:j])
                 mean, std = before.predict(X[j : j + 1], return_std=True)
                 dof = before.noise_dof_
             expected = expected.update(mean, std, y[j : j + 1], dof, X=X[j : j + 1])

@@ -16,7 +16,7 @@ import statsmodels.api as sm
 from sklearn.linear_model import BayesianRidge, ElasticNet, Lasso, LinearRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 
 NUMBERS = ["dep_delay", "distance", "air_time", "hour", "month"]
 NAMES = ["origin", "carrier"]
@@ -168,7 +168,7 @@ def test_row_by_row_is_elastic_net(name, zeros):
     X, y = TABLES[name]()
     X = StandardScaler().fit_transform(X)
     n, alpha, ratio = len(y), 0.2 * y.std(), 0.7
-    ours = row_by_row(KalproxRegressor(penalty="elasticnet", alpha=n * alpha, l1_ratio=ratio), X, y)
+    ours = row_by_row(KalproxRegressor(penalty=penalties.ElasticNet(ratio), alpha=n * alpha), X, y)
     theirs = ElasticNet(alpha=alpha, l1_ratio=ratio, tol=1e-14, max_iter=100_000).fit(X, y)
     np.testing.assert_allclose(
         ours.coef_, theirs.coef_, rtol=1e-9, atol=1e-10
@@ -219,7 +219,7 @@ def test_growth_curves_are_curve_fit_s(diet):
     def weight(theta, x):
         return theta[0] / (1 + jnp.exp(-(x[0] - theta[1]) / theta[2]))
 
-    ours = KalproxRegressor(weight, penalty=None, start=start).fit(t[:, None], y)
+    ours = KalproxRegressor(function=weight, penalty=None, start=start).fit(t[:, None], y)
     best, cov, theta, exact_cov = least_squares(logistic, logistic_slopes, t, y, start)
     assert ours.converged_
     np.testing.assert_allclose(ours.coef_, best, rtol=1e-6)
@@ -228,7 +228,7 @@ def test_growth_curves_are_curve_fit_s(diet):
     np.testing.assert_allclose(ours.covariance_, exact_cov, rtol=1e-9)
     assert ours.noise_dof_ == pytest.approx(len(y) - 3, rel=1e-12)
 
-    ours = KalproxRegressor("exp", penalty=None).fit(t[:, None], y)
+    ours = KalproxRegressor(link="exp", penalty=None).fit(t[:, None], y)
     best, cov, theta, exact_cov = least_squares(exponential, exponential_slopes, t, y, [4.0, 0.1])
     for (values, expected), rtol in (((best, cov), 1e-6), ((theta, exact_cov), 1e-9)):
         np.testing.assert_allclose(np.r_[ours.intercept_, ours.coef_], values, rtol=rtol)

@@ -20,20 +20,25 @@ TABLE = json.loads((Path(__file__).parent / "refused.json").read_text())
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
 Y, Y2 = X[:, 0] + RNG.normal(size=40), np.column_stack([X[:, 0], X[:, 1]])
-NUMBERS, COUNTS = KalproxRegressor().fit(X, Y), KalproxRegressor(likelihood="poisson").fit(X, np.round(np.abs(Y)))
-FROM_DATA = ("on an engine; got 2", "times need rows", "if targets are missing", "start must lie where g is finite")
+NUMBERS, COUNTS = (
+    KalproxRegressor(penalty="ridge").fit(X, Y),
+    KalproxRegressor(likelihood="poisson").fit(X, np.round(np.abs(Y))),
+)
+FROM_DATA = ("on an engine; got 2", "times need rows", "Targets are missing", "start must lie where g is finite")
 
 # What no pair of settings and ways in of the walk says.
 OTHERS = {
     "alpha without a penalty": lambda: KalproxRegressor(penalty=None, alpha="auto").fit(X, Y),
     "a link of its own": lambda: KalproxRegressor(likelihood="poisson", link="sigmoid").fit(X, Y),
     "a mixture and alpha": lambda: KalproxClassifier(forget="auto", alpha="auto").fit(X, Y > 0),
-    "an own likelihood": lambda: KalproxRegressor(likelihood=Silent(), forget="auto").fit(X, np.abs(Y)),
-    "no start": lambda: KalproxRegressor(link=lambda theta, x: theta @ x).fit(X, Y),
-    "several classes": lambda: KalproxRegressor(likelihood="categorical").fit(X, Y),
-    "a sparse X": lambda: KalproxRegressor(missing="impute").fit(scipy.sparse.csr_array(X), Y),
+    "an own likelihood": lambda: KalproxRegressor(likelihood=Silent(), forget="auto", penalty="ridge").fit(
+        X, np.abs(Y)
+    ),
+    "no start": lambda: KalproxRegressor(function=lambda theta, x: theta @ x).fit(X, Y),
+    "several classes": lambda: KalproxRegressor(likelihood="categorical", penalty="ridge").fit(X, Y),
+    "a sparse X": lambda: KalproxRegressor(missing="impute", penalty="ridge").fit(scipy.sparse.csr_array(X), Y),
     "times": lambda: NUMBERS.predict(X, time=3.0),
-    "refine": lambda: KalproxRegressor().fit(X, Y).refine(X, Y),
+    "refine": lambda: KalproxRegressor(penalty="ridge").fit(X, Y).refine(X, Y),
     "anytime": lambda: COUNTS.coef_interval(anytime=True),
     "minimax": lambda: COUNTS.predict(X, minimax=True),
     "path": lambda: KalproxRegressor(penalty=None).fit(X, Y).path(),

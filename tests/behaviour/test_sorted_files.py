@@ -64,6 +64,7 @@ def test_advice_asks_for_the_order_before_it_says_that_the_model_should_forget(f
     assert text.index("order of time") < text.index("shuffle") < text.index('forget="auto"')
     _, said = fitted(folder, ["gems.csv"], "--forget", "0.9999")  # the user says that they are
     assert "drifting" in said and "shuffle" not in said
+    assert "if they are not in the order of time, let it forget nothing" in said
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,17 @@ def test_one_time_in_the_far_future_is_one_bad_row(flush, tmp_path):
 
 
 @pytest.mark.parametrize("flush", [1, 7])
+def test_a_first_time_in_the_far_future_is_named_as_what_refuses_the_others(flush, tmp_path):
+    """It was the target that the summary and the quarantine named."""
+    data = timed([4e6, *range(30)], seed=8)
+    answers, said = invoke("stream", *BY_TIME, "--flush", flush, "--quarantine", tmp_path / "bad.csv", data=data)
+    assert statuses(answers).count("bad") == 30
+    assert "'t' time before that of an earlier row (30)" in " ".join(said.split())
+    bad = (tmp_path / "bad.csv").read_text().splitlines()[1]
+    assert ",2,t,time before that of an earlier row," in bad and "it has the time 0, after 4000000" in bad
+
+
+@pytest.mark.parametrize("flush", [1, 7])
 def test_a_pause_costs_one_row(flush):
     times = [*range(20), *range(5000, 5020)]
     answers, _ = invoke("stream", *BY_TIME, "--flush", flush, data=timed(times))

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 import kalprox as kp
+from kalprox import penalties
 from kalprox.jobs.fit import FitJob
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -32,13 +33,13 @@ CASES = {
     "rank deficient": (COPY, Y, None, {"penalty": None}),
     "collinear": (NEARLY, Y, None, {"penalty": None}),
     "collinear ridge": (NEARLY, Y, None, {"alpha": 1e-3}),
-    "weighted": (X, Y, WEIGHTS, {"alpha": 1.0}),
-    "forgetting": (X, Y, None, {"alpha": 1.0, "forget": 0.99}),
+    "weighted": (X, Y, WEIGHTS, {"penalty": "ridge", "alpha": 1.0}),
+    "forgetting": (X, Y, None, {"penalty": "ridge", "alpha": 1.0, "forget": 0.99}),
     "l1": (X, Y, None, {"penalty": "l1", "alpha": 20.0}),
     "elastic net": (X, Y, WEIGHTS, {"penalty": "elasticnet", "alpha": 30.0}),
-    "box": (X, Y, None, {"penalty": "box", "bounds": (0.0, 0.9)}),
-    "noise given": (X, Y, None, {"alpha": 1.0, "noise": 0.09}),
-    "few rows": (X[:3], Y[:3], None, {"alpha": 1.0}),
+    "box": (X, Y, None, {"penalty": penalties.Box(0.0, 0.9)}),
+    "noise given": (X, Y, None, {"penalty": "ridge", "alpha": 1.0, "noise": 0.09}),
+    "few rows": (X[:3], Y[:3], None, {"penalty": "ridge", "alpha": 1.0}),
     "sigmoid": (X, 1 / (1 + np.exp(-(Y - 2))), None, {"link": "sigmoid", "alpha": 0.1}),
     "softplus l1": (X, np.log1p(np.exp(Y)), WEIGHTS, {"link": "softplus", "penalty": "l1", "alpha": 2.0}),
     "tanh, a copy": (COPY, np.tanh(Y - 2), None, {"link": "tanh", "penalty": None}),
@@ -48,7 +49,7 @@ CASES = {
 def problem(settings, d):
     """h and g of the filter, with a column of ones for the intercept."""
     checked = Settings.of(**settings)
-    g = checked.penalty.regularizer(checked.penalty.alpha).with_free_intercept(d)
+    g = checked.penalty.regularizer(checked.alpha).with_free_intercept(d)
     return checked, checked.model(), g
 
 
@@ -83,7 +84,7 @@ def read_belief(learner, X):
 
 
 def read_estimator(X, y, w, settings):
-    model = kp.KalproxRegressor(**settings).fit(X, y, w)
+    model = kp.KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X, y, w)
     mean, std = model.predict(X[:17], return_std=True)
     coef, coef_std = np.r_[model.intercept_, model.coef_], np.r_[model.intercept_std_, model.coef_std_]
     return coef, coef_std, model.noise_var_, mean, std
@@ -151,7 +152,7 @@ def test_columns_equal_to_100_eps_are_undetermined_for_the_filter_too():
 @pytest.mark.parametrize("settings", [{}, {"penalty": None}, {"penalty": "l1"}, {"fit_intercept": False}])
 @pytest.mark.parametrize("singles", [0, 1, 40])
 def test_predictions_of_1_16_and_17_rows_are_the_same_numbers(settings, singles):
-    model = kp.KalproxRegressor(**settings).partial_fit(X[:100], Y[:100])
+    model = kp.KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X[:100], Y[:100])
     for i in range(100, 100 + singles):
         model.partial_fit(X[i : i + 1], Y[i : i + 1])
         model.predict(X[:1])
@@ -185,7 +186,7 @@ def test_a_belief_does_not_change_when_its_learner_does():
 def test_a_copy_of_an_estimator_learns_on_its_own():
     import copy
 
-    model = kp.KalproxRegressor().partial_fit(X[:100], Y[:100]).partial_fit(X[100:101], Y[100:101])
+    model = kp.KalproxRegressor(penalty="ridge").partial_fit(X[:100], Y[:100]).partial_fit(X[100:101], Y[100:101])
     twin = copy.copy(model)
     coef = model.coef_.copy()
     for i in range(101, 130):

@@ -62,9 +62,10 @@ def test_what_does_not_go_together_is_refused_by_name(kind, setting, words):
 
 
 def test_the_standard_deviations_of_columns_are_those_of_a_window_and_of_no_drift():
-    Settings.of(forget=Window(50), standardize=True)
+    Settings.of(forget=Window(50), penalty="ridge", standardize=True)
     with pytest.raises(ValueError, match="standardize=False"):
-        Settings.of(forget=RandomWalk(0.1), standardize=True)
+        Settings.of(forget=RandomWalk(0.1), penalty="ridge", standardize=True)
+    assert not Settings.of(forget=RandomWalk(0.1), standardize=True).standardize  # without a penalty it has no effect
 
 
 @pytest.mark.parametrize("kind", [ByRow(0.9), ByTime(2.0), *LINEAR, RandomWalk((0.1, 0.0), 0.5)])

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import safetensors.numpy
 
-from kalprox import KalproxRegressor, model_file, regularizers
+from kalprox import KalproxRegressor, model_file, penalties, regularizers
 from kalprox.model_file import ModelFileError, read, write
 
 HEADER = {"name": "a", "numbers": [1, 0.1, float("inf")], "none": None}
@@ -232,8 +232,8 @@ SETTINGS = [
     {},
     {"penalty": None, "standardize": True, "forget": 0.99},
     {"penalty": "l1", "alpha": "auto", "noise": 0.01},
-    {"penalty": "group", "groups": [0, 0, 1], "fit_intercept": False},
-    {"penalty": "box", "bounds": (np.array([0.0, -np.inf, 0.1]), np.inf)},
+    {"penalty": penalties.Group([0, 0, 1]), "fit_intercept": False},
+    {"penalty": penalties.Box(np.array([0.0, -np.inf, 0.1]), np.inf)},
     {"penalty": regularizers.Weighted(regularizers.L1(3.0), np.array([0.0, 1.0, 2.0]))},
     {"penalty": regularizers.GroupL1(2.0, [0, 0, 1])},
     {"link": "sigmoid"},
@@ -246,7 +246,7 @@ SETTINGS = [
 @pytest.mark.parametrize("begun_with", ["fit", "partial_fit"])
 def test_a_loaded_model_goes_on_bit_for_bit(settings, begun_with, tmp_path):
     X, y = rows(settings.get("link", "identity"))
-    model = KalproxRegressor(**settings)
+    model = KalproxRegressor(**({"penalty": "ridge"} | settings))
     getattr(model, begun_with)(X[:20], y[:20])  # 20 rows: a stream behind a link still holds them
     for start, stop in ((20, 150), (150, 300)):
         model.save(tmp_path / "model")
@@ -266,13 +266,13 @@ def test_a_loaded_model_goes_on_bit_for_bit(settings, begun_with, tmp_path):
 def test_rows_that_wait_to_be_folded_are_saved(targets, tmp_path):
     X, y = rows()
     y = y if targets is None else np.c_[y, -y]
-    model = KalproxRegressor(diagnose=False).fit(X[:10], y[:10])
+    model = KalproxRegressor(diagnose=False, penalty="ridge").fit(X[:10], y[:10])
     for i in range(10, 290):
         if i in (20, 100, 277):
             model.save(tmp_path / "model")
             model = KalproxRegressor.load(tmp_path / "model")
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-    straight = KalproxRegressor(diagnose=False).fit(X[:10], y[:10])
+    straight = KalproxRegressor(diagnose=False, penalty="ridge").fit(X[:10], y[:10])
     for i in range(10, 290):
         straight.partial_fit(X[i : i + 1], y[i : i + 1])
     assert straight._learner._stream._buffer
@@ -282,7 +282,7 @@ def test_rows_that_wait_to_be_folded_are_saved(targets, tmp_path):
 
 def test_the_score_of_single_rows_continues_to_rounding(tmp_path):
     X, y = rows()
-    models = KalproxRegressor(), KalproxRegressor()
+    models = KalproxRegressor(penalty="ridge"), KalproxRegressor(penalty="ridge")
     for i in range(290):
         for model in models:
             model.partial_fit(X[i : i + 1], y[i : i + 1])
@@ -300,7 +300,7 @@ def test_names_targets_and_counts_survive(tmp_path):
     X, y = rows()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     frame.iloc[3, 1] = np.nan
-    model = KalproxRegressor(on_bad_rows="skip").fit(frame, np.c_[y, -y])
+    model = KalproxRegressor(missing="drop", penalty="ridge").fit(frame, np.c_[y, -y])
     model.save(str(tmp_path / "model"))
     again = KalproxRegressor.load(str(tmp_path / "model"))
     assert list(again.feature_names_in_) == ["a", "b", "c"]
@@ -312,12 +312,12 @@ def test_names_targets_and_counts_survive(tmp_path):
 def test_what_cannot_be_saved_is_said(tmp_path):
     X, y = rows()
     for model in (
-        KalproxRegressor(lambda theta, x: x @ theta, start=np.zeros(3)),
+        KalproxRegressor(function=lambda theta, x: x @ theta, start=np.zeros(3)),
         KalproxRegressor(penalty=regularizers.Custom(lambda t: (t**2).sum())),
     ):
         with pytest.raises(TypeError, match="cannot be saved without pickle"):
             model.fit(X, y).save(tmp_path / "model")
-    model = KalproxRegressor().fit(X, y).set_params(alpha=2.0)
+    model = KalproxRegressor(penalty="ridge").fit(X, y).set_params(alpha=2.0)
     with pytest.raises(ValueError, match="alpha changed since the last fit"):
         model.save(tmp_path / "model")
     assert os.listdir(tmp_path) == []
@@ -336,13 +336,13 @@ def test_what_cannot_be_saved_is_said(tmp_path):
         ({"feature_names": ["a"]}, {}),
         ({"settings": {"penalty": "unknown"}}, {}),
         ({"settings": {"surprise": 1}}, {}),
-        ({"settings": {"delta": "wide", "penalty": "smooth_l1"}}, {}),
+        ({"settings": {"penalty": {"penalty": "SmoothL1", "fields": {"delta": "wide"}}}}, {}),
         ({"settings": {"link": "sigmoid"}}, {}),
         ({"settings": {"penalty": {"regularizer": "Custom", "fields": {"fn": "os.system"}}}}, {}),
         ({"settings": {"penalty": {"regularizer": "__loader__", "fields": {}}}}, {}),
         ({"settings": {"penalty": {"regularizer": "Pieces", "fields": {}}}}, {}),
         ({"settings": {"penalty": {"regularizer": "L1", "fields": {"lam": "much"}}}}, {}),
-        ({"settings": {"penalty": "group", "groups": [0, 0]}}, {}),
+        ({"settings": {"penalty": {"penalty": "Group", "fields": {"labels": [0, 0]}}}}, {}),
         ({}, {"belief.information.T": np.full((5, 5), np.nan)}),
         ({}, {"belief.information.T": np.ones((5, 5))}),
         ({}, {"belief.information.T": np.zeros((4, 4))}),
@@ -351,7 +351,7 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     ],
 )
 def test_a_whole_file_that_makes_no_sense_is_refused(change, arrays, tmp_path):
-    KalproxRegressor().fit(*rows()).save(tmp_path / "model")
+    KalproxRegressor(penalty="ridge").fit(*rows()).save(tmp_path / "model")
     header, old = read(tmp_path / "model")
     write(tmp_path / "model", header | change, old | arrays)
     with pytest.raises(ModelFileError, match="not of an estimator"):

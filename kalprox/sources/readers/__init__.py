@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from kalprox._memory import check_address_space
+from kalprox.base.memory import check_address_space
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, format_of, refuse_pipe
 from kalprox.sources.readers.base import RawBlock, Reader, Wanted
 

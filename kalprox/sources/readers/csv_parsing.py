@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._memory import check_address_space
+from kalprox.base.memory import check_address_space
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes
 from kalprox.sources.cell_parsing import MISSING, certainly_exact

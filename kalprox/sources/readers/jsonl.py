@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._checks import LARGEST
+from kalprox.base.checks import LARGEST
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_parsing import MISSING, NUMBER, certainly_exact, why_bad

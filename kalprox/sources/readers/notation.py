@@ -1,5 +1,6 @@
 """How numbers are written as text: the decimal mark, the mark between thousands, and units that stand with them."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from kalprox.sources.cell_types import is_text, plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers.base import Cell
 
-__all__ = ["PLAIN", "Likeness", "Notation", "likeness"]
+__all__ = ["PLAIN", "Likeness", "Notation", "likeness", "units_of"]
 
+_UNITS = b"kalprox.units"  # in the metadata of a schema
 _THOUSANDS = (".", ",", " ", "'", "_")
 _SPACES = "(?: |\u00a0|\u202f)"  # the spaces that programs put between thousands
 _WORDS = r"(?i)^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
@@ -54,7 +56,7 @@ class Notation:
                 f"two numbers. If numbers are written as 1{self.decimal}234{other}5, give decimal={other!r} as well."
             )
         for unit in self.units:
-            if not unit.strip() or re.search(r"[0-9.,+-]", unit):
+            if not unit.strip() or re.search(r"[0-9,+-]|^[ \t]*\.", unit):
                 raise SourceError(f"units must be texts without digits, signs and marks, such as lbs; got {unit!r}.")
 
     @property
@@ -94,22 +96,52 @@ class Notation:
         if not self.units:
             return cells
         units = "|".join(re.escape(unit.strip()) for unit in sorted(self.units, key=len, reverse=True))
-        blanks = rf"(?:[ \t]|{_SPACES})*"
-        text = pc.replace_substring_regex(cells, rf"^([ \t]*[+-]?)(?:{units}){blanks}([+-]?[0-9.,])", r"\1\2")
-        return pc.replace_substring_regex(text, rf"([0-9.,]){blanks}(?:{units})[ \t]*$", r"\1")
+        before, after = _beside(units)
+        return pc.replace_substring_regex(pc.replace_substring_regex(cells, before, r"\1\2"), after, r"\1")
+
+    def _units_of(self, column: Any) -> list[str]:
+        """The units that stand with numbers in a column."""
+        names = dict.fromkeys(unit.strip() for unit in self.units)
+        cells = pc.unique(column.drop_null())
+        return [
+            unit
+            for unit in names
+            if pc.any(pc.match_substring_regex(cells, "|".join(_beside(re.escape(unit))))).as_py()
+        ]
 
     def plain_table(self, table: Any, numbers: Sequence[str]) -> tuple[Any, list[Cell]]:
-        """A table with the numbers of its columns of text `numbers` in plain notation, and the cells that are none."""
+        """A table with the numbers of its columns of text `numbers` in plain notation, and the cells that are none.
+
+        The metadata of its schema have the units of each column; see `units_of`.
+        """
         bad: list[Cell] = []
         if self.is_plain:
             return table, bad
-        arrays = dict(zip(table.schema.names, table.columns, strict=True))
+        arrays, units = dict(zip(table.schema.names, table.columns, strict=True)), units_of(table)
         for name in numbers:
             column = plain(arrays[name])
             if is_text(column.type):
+                if found := self._units_of(column):
+                    units[name] = tuple(found)
                 arrays[name], at = self.plain_numbers(column)
                 bad += [Cell(i, name, why_invalid(column[i].as_py()), shown(column, i)) for i in at.tolist()]
-        return pa.table(list(arrays.values()), names=list(arrays)), bad
+        found = pa.table(list(arrays.values()), names=list(arrays))
+        return found.replace_schema_metadata({_UNITS: json.dumps(units)} if units else None), bad
+
+
+def units_of(table: Any) -> dict[str, tuple[str, ...]]:
+    """The units that stood with the numbers of the columns of a table, by column."""
+    found = json.loads((table.schema.metadata or {}).get(_UNITS, "{}"))
+    return {name: tuple(units) for name, units in found.items()}
+
+
+def _beside(units: str) -> tuple[str, str]:
+    """Regular expressions of a number behind and before one of these units, which are a regular expression.
+
+    A number behind a unit begins with a digit: "Rs.500" is 500 with the unit "Rs.", and not .500 with the unit "Rs".
+    """
+    blanks = rf"(?:[ \t]|{_SPACES})*"
+    return rf"^([ \t]*[+-]?)(?:{units}){blanks}([+-]?[0-9])", rf"([0-9.,]){blanks}(?:{units})[ \t]*$"
 
 
 PLAIN = Notation()
@@ -142,52 +174,47 @@ def likeness(column: Any) -> Likeness | None:
     if 2 * most >= len(cells):
         fitting = [notation for count, notation in found if count == most]
         return _number(fitting, max((shown(cells, i) for i in matching(fitting[0].pattern)[:100].tolist()), key=len))
-    for pattern, what, remedy in _OTHERS:
-        at = matching(pattern)
-        if 2 * len(at) >= len(cells):
-            return Likeness(what, shown(cells, int(at[0])), remedy)
-    return _with_unit(cells)
+    at = matching(_DATES)
+    if 2 * len(at) >= len(cells):
+        return Likeness("dates that are not in ISO 8601", shown(cells, int(at[0])), "Write them as 2020-12-31.")
+    texts = [cell.decode("utf-8", "replace") for cell in cells.to_pylist()]
+    return next(filter(None, (_with_unit(texts, *kind) for kind in _KINDS)), None)
 
 
-def _with_unit(cells: Any) -> Likeness | None:
-    """The likeness of different cells, most of which are a number and then one unit; None for a few levels."""
-    found = [match for cell in cells.to_pylist() if (match := _WITH_UNIT.fullmatch(cell.decode("utf-8", "replace")))]
-    (unit, count), *_ = Counter(match[2] for match in found).most_common(1) or [("", 0)]
-    if count <= _FEW_LEVELS or 2 * count < len(cells):
+def _with_unit(texts: list[str], pattern: str, what: str, few: int) -> Likeness | None:
+    """The likeness of different cells, most of which are a number and one unit; None if they are as few as levels."""
+    found = [match for text in texts if (match := re.fullmatch(pattern, text))]
+    (unit, count), *_ = Counter(match["unit"] for match in found).most_common(1) or [("", 0)]
+    if count <= few or 2 * count < len(texts):
         return None
-    chosen = [match for match in found if match[2] == unit]
-    numbers = from_bytes([match[1].encode() for match in chosen])
+    chosen = [match for match in found if match["unit"] == unit]
+    numbers = from_bytes([match["number"].encode() for match in chosen])
     marks = None if pc.all(pc.match_substring_regex(numbers, PLAIN.pattern)).as_py() else likeness(numbers)
     remedy = f"Use units={unit!r} to read them as numbers, or write them without it."
-    example = max(chosen, key=lambda match: len(match[1]))[0]
-    return Likeness("numbers with a unit", example, f"{remedy} {marks.remedy}" if marks else remedy)
+    example = max(chosen, key=lambda match: len(match["number"]))[0]
+    return Likeness(what, example, f"{remedy} {marks.remedy}" if marks else remedy)
 
 
 _NOTATIONS = [
-    *(Notation(","), Notation(".", ","), Notation(",", "."), Notation(".", " "), Notation(",", " ")),
+    *(PLAIN, Notation(","), Notation(".", ","), Notation(",", "."), Notation(".", " "), Notation(",", " ")),
     *(Notation(".", "'"), Notation(",", "'"), Notation(".", "_")),
 ]
 _FEW_LEVELS = 10  # such as those of 4cyl, 6cyl and 8cyl
-_WITH_UNIT = re.compile(r"\s*([+-]?[0-9][0-9.,' ]*?)\s*([^\d\s.,'+-][^\d,']{0,19}?)\s*")
-_AMOUNT = r"[+-]?[0-9][0-9.,' ]*"
-_OTHERS = [
-    (rf"^[ \t]*{_AMOUNT} ?%[ \t]*$", "percentages", "Use units='%' to read 12% as 12, or write them without signs."),
-    (
-        rf"^[ \t]*({_SIGNS} ?{_AMOUNT}|{_AMOUNT} ?{_SIGNS})[ \t]*$",
-        "amounts with a currency sign",
-        "Use units=... with that sign, such as units='$', to read them as numbers, or write them without signs.",
-    ),
-    (
-        r"^[ \t]*([0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})([ T][0-9:.]+)?[ \t]*$",
-        "dates that are not in ISO 8601",
-        "Write them as 2020-12-31.",
-    ),
+_AMOUNT = r"(?P<number>[+-]?[0-9][0-9.,' ]*?)"
+_KINDS = [  # a pattern of a number and a unit, what such cells are, and how many different ones may be levels
+    (rf"\s*{_AMOUNT} ?(?P<unit>%)\s*", "percentages", 0),
+    (rf"\s*[+-]?(?P<unit>{_SIGNS}) ?{_AMOUNT}\s*", "amounts with a currency sign", 0),
+    (rf"\s*{_AMOUNT} ?(?P<unit>{_SIGNS})\s*", "amounts with a currency sign", 0),
+    (rf"\s*{_AMOUNT}\s*(?P<unit>[^\d\s.,'+-][^\d,']{{0,19}}?)\s*", "numbers with a unit", _FEW_LEVELS),
 ]
+_DATES = r"^[ \t]*([0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})([ T][0-9:.]+)?[ \t]*$"
 
 
 def _number(fitting: list[Notation], example: str) -> Likeness:
     """The likeness of numbers that are in all of these notations, the simplest first."""
     first = fitting[0]
+    if first.is_plain:  # and another notation was asked for
+        return Likeness("numbers with a decimal point", example, "Use decimal='.' without thousands to read them.")
     if Notation(".", ",") in fitting[1:]:
         remedy = "Use decimal=',' if the comma is a decimal mark, or thousands=',' if it stands between thousands."
         return Likeness("numbers with commas", example, remedy)

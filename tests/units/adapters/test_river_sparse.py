@@ -87,7 +87,7 @@ def test_a_diagonal_equals_the_recursion(intercept, weights):
     rows, y = mixed_rows()
     w = np.where(np.arange(len(y)) % 4 == 0, 2.5, 1.0)
     model = RiverRegressor(
-        hash_bits=4, structure="diagonal", fit_intercept=intercept, weights=weights, alpha=0.5, penalty="ridge"
+        hash_bits=4, structure="diagonal", fit_intercept=intercept, weight_kind=weights, alpha=0.5, penalty="ridge"
     )
     X = signed(rows, 4)
     m, p = np.zeros(16), np.full(16, 0.5)
@@ -129,7 +129,7 @@ def test_batches_equal_the_estimator():
         model = RiverRegressor(hash_bits=10, structure=structure)
         model.learn_many(frame[:10], pd.Series(y[:10]))
         model.learn_many(pl.from_pandas(frame[10:]), pl.Series(y[10:]))
-        dense, S = KalproxRegressor(structure=structure, diagnose=False), scipy.sparse.csr_array(X)
+        dense, S = KalproxRegressor(structure=structure, diagnose=False, penalty="ridge"), scipy.sparse.csr_array(X)
         ends = range(61) if structure == "diagonal" else (0, 10, 60)
         for start, stop in pairwise(ends):
             dense.partial_fit(S[start:stop], y[start:stop])
@@ -333,6 +333,6 @@ def test_bad_rows_change_nothing(structure):
     model.learn_one({"a": 5.0}, 7.0, w=0.0)
     after = model.predict_one({"a": 2.0}, with_dist=True)
     assert (after.mu, after.sigma) == (before.mu, before.sigma)
-    skipping = RiverRegressor(hash_bits=4, structure=structure, on_bad_rows="skip")
+    skipping = RiverRegressor(hash_bits=4, structure=structure, missing="drop")
     skipping.learn_many(pd.DataFrame({"a": [math.nan, 1.0, 2.0]}), pd.Series([1.0, 2.0, math.nan]))
     assert skipping.n_rows_rejected == 2 and skipping.to_estimator().n_rows_seen_ == 1

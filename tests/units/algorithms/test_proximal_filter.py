@@ -198,10 +198,10 @@ def test_precision_weights_are_weighted_least_squares_on_numpy_and_jax():
     X, y, _ = rows(n=40)
     w = np.random.default_rng(1).uniform(0.1, 9, 40)
     w[7] = 0
-    alg = kp.proximal_filter(LINEAR, regularizers.Zero(), gamma=None, weights="precision")
+    alg = kp.proximal_filter(LINEAR, regularizers.Zero(), gamma=None, weight_kind="precision")
     state = streamed(alg, alg.init(np.zeros(4), None), X, y, [5, 17], w)
     wls = sm.WLS(y[w > 0], X[w > 0], weights=w[w > 0]).fit()
-    refined = kp.refine(LINEAR, regularizers.Zero(), (X, y, w), np.zeros(4), weights="precision")
+    refined = kp.refine(LINEAR, regularizers.Zero(), (X, y, w), np.zeros(4), weight_kind="precision")
     for mean, cov, noise_var, dof in (
         (state.mean, state.cov(), state.noise.variance, state.noise.dof),
         (refined.mean, refined.cov, refined.noise_var, refined.dof),
@@ -222,8 +222,8 @@ def test_precision_weights_are_weighted_least_squares_on_numpy_and_jax():
         np.testing.assert_allclose(
             traced.predict(jnp.asarray(new), jnp.asarray(sigma)).std, state.predict(new, sigma).std
         )
-    with pytest.raises(ValueError, match="weights must be"):
-        kp.proximal_filter(LINEAR, regularizers.Zero(), weights="sigma")
+    with pytest.raises(ValueError, match="weight_kind must be"):
+        kp.proximal_filter(LINEAR, regularizers.Zero(), weight_kind="sigma")
 
 
 @pytest.mark.parametrize("noise", [0.1, 1.0, 5.0])

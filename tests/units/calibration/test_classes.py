@@ -33,7 +33,17 @@ def several(n, rng, classes=4, sharp=1.5):
 
 
 def fields(score):
-    apart = "not_judged", "changes", "missingness", "targets", "pull", "of_class", "shared", "segment_shared"
+    apart = (
+        "not_judged",
+        "changes",
+        "missingness",
+        "targets",
+        "pull",
+        "of_class",
+        "shared",
+        "segment_shared",
+        "predictive",
+    )
     names = [f.name for f in dataclasses.fields(score) if f.name not in apart]
     names += ["by_class"] if hasattr(score, "by_class") else []
     return {name: np.asarray(getattr(score, name)) for name in names}

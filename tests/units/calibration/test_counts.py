@@ -17,7 +17,17 @@ def poisson(mean, n, rng, spread=0.7):
 
 
 def fields(score):
-    apart = "not_judged", "changes", "missingness", "targets", "pull", "of_class", "shared", "segment_shared"
+    apart = (
+        "not_judged",
+        "changes",
+        "missingness",
+        "targets",
+        "pull",
+        "of_class",
+        "shared",
+        "segment_shared",
+        "predictive",
+    )
     names = (f.name for f in dataclasses.fields(score) if f.name not in apart)
     return {name: np.asarray(getattr(score, name)) for name in names}
 

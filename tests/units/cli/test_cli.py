@@ -124,7 +124,7 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "registry", "others"),
-    [("--link", "kalprox.models.LINKS", []), ("--penalty", "kalprox.learning.penalties.PENALTIES", ["none"])],
+    [("--link", "kalprox.models.LINKS", []), ("--penalty", "kalprox.penalties.PENALTIES", ["none"])],
 )
 def test_links_and_penalties_are_those_of_the_library(option, registry, others):
     module, _, name = registry.rpartition(".")

@@ -21,7 +21,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("errors")
     source, model = folder / "rows.csv", folder / "model.kalprox"
     source.write_text(HEADER + rows(20_000))
-    invoke("fit", source, "--target", "y", "--out", model)
+    invoke("fit", source, "--target", "y", "--penalty", "ridge", "--out", model)
     return source, model
 
 

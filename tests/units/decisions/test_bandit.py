@@ -66,7 +66,7 @@ def test_coefficients_and_their_std_are_those_of_a_regression_on_the_rows_of_eac
 def test_shared_features_are_one_regression():
     bandit = Bandit(["a", "b"], features="shared", fit_intercept=False)
     X, _, y = taught(bandit)
-    model = KalproxRegressor(fit_intercept=False).fit(X, y)
+    model = KalproxRegressor(fit_intercept=False, penalty="ridge").fit(X, y)
     np.testing.assert_allclose(bandit.coef_, [model.coef_], rtol=1e-10)
     np.testing.assert_allclose(bandit.coef_std_, [model.coef_std_], rtol=1e-10)
     np.testing.assert_allclose(bandit.noise_var_, [model.noise_var_], rtol=1e-10)
@@ -323,7 +323,7 @@ def test_times_that_are_given_count_instead_of_decisions():
     order = rng.permutation(40)
     batch.update(X[order], ["a"] * 40, y[order], times=times[order])
     elapsed = (times[-1] - times) / np.timedelta64(6, "h")
-    model = KalproxRegressor(fit_intercept=False, noise=1.0, weights="precision")
+    model = KalproxRegressor(fit_intercept=False, noise=1.0, weight_kind="precision", penalty="ridge")
     model.fit(X, y, sample_weight=0.5**elapsed)
     np.testing.assert_allclose(bandit.coef_[0], model.coef_, rtol=1e-9)
     np.testing.assert_allclose(batch.coef_[0], model.coef_, rtol=1e-9)

@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_and_started_again_takes_the_same_decisions(tmp
 
 
 def test_files_of_other_models_are_named(tmp_path):
-    kp.KalproxRegressor().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.5]).save(tmp_path / "model")
+    kp.KalproxRegressor(penalty="ridge").fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.5]).save(tmp_path / "model")
     with pytest.raises(ModelFileError, match=r"not the file of a bandit, but of a KalproxRegressor"):
         Bandit.load(tmp_path / "model")
     Bandit(["a"]).save(tmp_path / "bandit")

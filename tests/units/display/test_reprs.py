@@ -11,7 +11,7 @@ import pytest
 
 import kalprox as kp
 from kalprox import KalproxRegressor
-from kalprox._arrays import brief
+from kalprox.base.arrays import brief
 from kalprox.jobs.model import TableModel
 
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -60,8 +60,8 @@ SHOWN = {
     "Information of two targets": lambda: kp.Information.from_rows(X, np.column_stack([Y, Y])),
     "Equations": lambda: kp.Information.from_rows(X, Y).with_intercept(),
     "Refined": lambda: kp.refine(LINEAR, RIDGE, (X, Y), np.zeros(D)),
-    "Path": lambda: fitted().path(),
-    "Path of two targets": lambda: fitted(y=np.column_stack([Y, Y])).path([1.0, 2.0]),
+    "Path": lambda: fitted(penalty="ridge").path(),
+    "Path of two targets": lambda: fitted(y=np.column_stack([Y, Y]), penalty="ridge").path([1.0, 2.0]),
     "Quadratic": lambda: kp.regularizers.Quadratic(np.eye(D)),
     "GroupL1": lambda: kp.regularizers.GroupL1(1.0, tuple(range(D))),
     "Dense": lambda: kp.covariance.Dense(np.eye(D)),
@@ -114,7 +114,10 @@ def test_the_text_is_a_few_lines_and_dumps_no_array(name):
         ("Information", "Information(300 rows, 40 coefficients)"),
         ("Information of two targets", "Information(300 rows, 40 coefficients, 2 targets)"),
         ("Equations", "Equations(300 rows, 41 coefficients)"),
-        ("Algorithm", "Algorithm(proximal_filter: Problem(model=Linear(), likelihood=Gaussian(), regularizer=Ridge("),
+        (
+            "Algorithm",
+            "Algorithm(proximal_filter: Problem(model=Linear(), likelihood=Gaussian(targets='range'), regularizer=Ri",
+        ),
         ("Trace", "Trace(43 records of 40 coefficients with variances, and extra, after 7 to 300 rows)"),
         ("Calibration of no rows", "Calibration(too few rows to say)"),
         ("Calibration that was not judged", "Calibration(not judged, because the score was not asked for)"),
@@ -169,8 +172,8 @@ CARDS = {
     "information of fewer rows than columns": lambda: kp.Information.from_rows(X[:9], Y[:9]).centered(),
     "information of two targets": lambda: kp.Information.from_rows(X, np.column_stack([Y, Y])),
     "refined": lambda: kp.refine(LINEAR, RIDGE, (X, Y), np.zeros(D)),
-    "path": lambda: fitted().path(),
-    "path of one alpha and two targets": lambda: fitted(y=np.column_stack([Y, Y])).path([1.0]),
+    "path": lambda: fitted(penalty="ridge").path(),
+    "path of one alpha and two targets": lambda: fitted(y=np.column_stack([Y, Y]), penalty="ridge").path([1.0]),
     "summary": lambda: fitted().summary(),
 }
 
@@ -189,13 +192,13 @@ MODELS = {
     "constant and equal columns": lambda: fitted(np.column_stack([X[:, :2], X[:, 0], np.ones(N)]), penalty=None),
     "two targets": lambda: fitted(y=np.column_stack([Y, -Y])),
     "no intercept": lambda: fitted(fit_intercept=False),
-    "sigmoid": lambda: fitted(y=(Y > 0) * 1.0, link="sigmoid"),
+    "sigmoid": lambda: fitted(y=(Y > 0) * 1.0, link="sigmoid", penalty="ridge"),
     "warm-up": warming_up,
-    "a function": lambda: fitted(X[:, :1], X[:, 0] + Y, link=lambda t, x: t[0] * x[0] + t[1], start=np.zeros(2)),
+    "a function": lambda: fitted(X[:, :1], X[:, 0] + Y, function=lambda t, x: t[0] * x[0] + t[1], start=np.zeros(2)),
     "clustered, one cluster": lambda: KalproxRegressor(coef_cov="clustered").partial_fit(X, Y),
     "hostile names": lambda: fitted(pd.DataFrame(X[:, :2], columns=[HOSTILE, "b\n\x1b[31m"])),
-    "hostile formula": lambda: KalproxRegressor.from_formula(
-        "y ~ g", pd.DataFrame({"y": Y[:9], "g": ["<b>x</b>", "<i>", "c"] * 3})
+    "hostile formula": lambda: KalproxRegressor("y ~ g").fit(
+        pd.DataFrame({"y": Y[:9], "g": ["<b>x</b>", "<i>", "c"] * 3})
     ),
 }  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_a_partition_counts_rows_of_no_exposure_as_bad():
         (4, "offset", Reason.NOT_FINITE),
     ]
     assert len(block) == 1 and block.offset.tolist() == [0.5]
-    model = of_counts(engine="local", on_bad_rows="skip").fit(np.ones((4, 1)), y, exposure=[1.0, 0.0, 2.0, 2.0])
+    model = of_counts(engine="local", missing="drop").fit(np.ones((4, 1)), y, exposure=[1.0, 0.0, 2.0, 2.0])
     assert model.n_rows_rejected_ == 1
 
 

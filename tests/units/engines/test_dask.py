@@ -142,8 +142,8 @@ def test_columns_of_one_frame_that_dask_reads_in_partitions_of_their_own(tmp_pat
     X, y, groups = frame[names], frame["h"], frame["group"]
     assert X.to_dask_array().numblocks[0] != y.to_dask_array().numblocks[0]
     settings = {"penalty": None, "coef_cov": "clustered"}
-    found = KalproxRegressor(**settings, engine="local").fit(X, y, groups=groups)
-    expected = KalproxRegressor(**settings).fit(rows[names], rows["h"], groups=rows["group"])
+    found = KalproxRegressor(**settings, engine="local").fit(X, y, clusters=groups)
+    expected = KalproxRegressor(**settings).fit(rows[names], rows["h"], clusters=rows["group"])
     np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
     assert found.n_rows_seen_ == 600
     two = dask.dataframe.from_pandas(rows["h"], npartitions=2)
@@ -184,7 +184,7 @@ def test_mistakes_in_the_classes_of_a_dask_collection(client):
     holes[[3, 130]] = None, np.nan
     with pytest.raises(TooManyBadRows, match="chunk 0, row 4, column 'y': missing"):
         KalproxClassifier().fit(chunks, dask.array.from_array(holes, chunks=60))
-    model = KalproxClassifier(on_bad_rows="skip").fit(chunks, dask.array.from_array(holes, chunks=60))
+    model = KalproxClassifier(missing="drop").fit(chunks, dask.array.from_array(holes, chunks=60))
     good = np.delete(np.arange(200), [3, 130])
     check_classifier(model, KalproxClassifier().fit(X[good], y[good]))
     assert model.n_rows_rejected_ == 2

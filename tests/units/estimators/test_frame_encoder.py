@@ -104,7 +104,7 @@ def test_odd_cells_do_what_the_table_says(name, model, monkeypatch):
         lambda model: model.predict(X),
         lambda model: model.partial_fit(X),
         lambda model: model.partial_fit(X, [2.0]),
-        lambda model: model.set_params(on_bad_rows="skip").partial_fit(X),
+        lambda model: model.set_params(missing="drop").partial_fit(X),
     ):
         models = copy.deepcopy(model), copy.deepcopy(model)
         outcome(models[0], lambda model: model.predict(pd.DataFrame([GOOD])))  # the columns of another frame

@@ -6,8 +6,9 @@ import pytest
 import scipy.sparse
 
 from kalprox import KalproxRegressor
-from kalprox._checks import LARGEST
+from kalprox.base.checks import LARGEST
 from kalprox.engines import ArrayPartition
+from kalprox.likelihoods import Gaussian
 from kalprox.sources import ArraySource
 from kalprox.sources.quarantine import Reason
 
@@ -22,9 +23,9 @@ MODELS = {
     "forget": {"forget": 0.99},
     "standardize": {"standardize": True},
     "inputs": {"noise": "inputs"},
-    "precision": {"weights": "precision"},
+    "precision": {"weight_kind": "precision"},
     "noise": {"noise": 1.0},
-    "tanh": {"link": "tanh", "targets": "any"},
+    "tanh": {"link": "tanh", "likelihood": Gaussian(targets="any")},
 }
 
 
@@ -47,9 +48,14 @@ def spoiled(request, rows):
 def test_a_row_is_refused_with_its_place_and_the_limit(spoiled, rows, form):
     X, y, value = spoiled
     message = rf"at most 1e\+70 in size.*got {value} in row 5, column 1 of X. Rescale"
-    model = KalproxRegressor().fit(*rows)
+    model = KalproxRegressor(penalty="ridge").fit(*rows)
     before = model.coef_.copy()
-    for learn in (KalproxRegressor().fit, KalproxRegressor().partial_fit, model.partial_fit, model.prequential):
+    for learn in (
+        KalproxRegressor(penalty="ridge").fit,
+        KalproxRegressor(penalty="ridge").partial_fit,
+        model.partial_fit,
+        model.prequential,
+    ):
         with pytest.raises(ValueError, match=message):
             learn(form(X), y)
     for predict in (model.predict, model.predict_interval, lambda X: model.predict(X, minimax=True)):
@@ -66,10 +72,10 @@ def test_a_target_is_refused(spoiled):
     X, y, value = spoiled
     X, y = y[:, None], X[:, 1]
     with pytest.raises(ValueError, match=f"got {value} in row 5, y. Rescale"):
-        KalproxRegressor().fit(X, y)
+        KalproxRegressor(penalty="ridge").fit(X, y)
     with pytest.raises(ValueError, match=f"got -{value} in row 5, y. Rescale"):
-        KalproxRegressor().fit(X, np.column_stack([y, -y * 1.001])[:, ::-1] / 1.001)
-    model = KalproxRegressor().fit(X, X[:, 0])
+        KalproxRegressor(penalty="ridge").fit(X, np.column_stack([y, -y * 1.001])[:, ::-1] / 1.001)
+    model = KalproxRegressor(penalty="ridge").fit(X, X[:, 0])
     with pytest.raises(ValueError, match=f"got {value} in row 0, y. Rescale"):
         model.partial_fit(X[5:6], y[5:6])
 
@@ -77,7 +83,7 @@ def test_a_target_is_refused(spoiled):
 def test_the_column_of_a_frame_is_named(spoiled):
     X, y, value = spoiled
     with pytest.raises(ValueError, match=f"got {value} in row 5, column 'b' of X"):
-        KalproxRegressor().fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
+        KalproxRegressor(penalty="ridge").fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
 
 
 @pytest.mark.parametrize("weight", [*LARGE, 1e300])
@@ -85,20 +91,20 @@ def test_a_weight_is_refused(weight, rows):
     X, y = rows
     weights = np.ones(200)
     weights[7] = weight
-    for learn in (KalproxRegressor().fit, KalproxRegressor().fit(X, y).partial_fit):
+    for learn in (KalproxRegressor(penalty="ridge").fit, KalproxRegressor(penalty="ridge").fit(X, y).partial_fit):
         with pytest.raises(ValueError, match=r"got the weight .* for the value .* in row 7.*Divide all weights"):
             learn(X, y, sample_weight=weights)
-    skipping = KalproxRegressor(on_bad_rows="skip").fit(X, y, sample_weight=weights)
-    good = KalproxRegressor().fit(np.delete(X, 7, axis=0), np.delete(y, 7))
+    skipping = KalproxRegressor(missing="drop", penalty="ridge").fit(X, y, sample_weight=weights)
+    good = KalproxRegressor(penalty="ridge").fit(np.delete(X, 7, axis=0), np.delete(y, 7))
     np.testing.assert_allclose(skipping.coef_, good.coef_, rtol=1e-12)
 
 
 def test_a_weight_is_refused_for_the_values_of_its_row(rows):
     X, y = rows
     weights = np.full(200, 1e40)
-    KalproxRegressor().fit(X * 1e49, y, sample_weight=weights)
+    KalproxRegressor(penalty="ridge").fit(X * 1e49, y, sample_weight=weights)
     with pytest.raises(ValueError, match="got the weight 1e"):
-        KalproxRegressor().fit(X * 1e51, y, sample_weight=weights)
+        KalproxRegressor(penalty="ridge").fit(X * 1e51, y, sample_weight=weights)
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
@@ -107,12 +113,12 @@ def test_large_rows_are_skipped_and_counted(spoiled, form):
     y = y.copy()
     y[9] = -1e160
     X[11, 0] = np.nan
-    model = KalproxRegressor(on_bad_rows="skip").fit(form(X), y)
+    model = KalproxRegressor(missing="drop", penalty="ridge").fit(form(X), y)
     good = np.delete(np.arange(200), [5, 9, 11])
     assert model.n_rows_rejected_ == 3
-    np.testing.assert_allclose(model.coef_, KalproxRegressor().fit(X[good], y[good]).coef_, rtol=1e-12)
+    np.testing.assert_allclose(model.coef_, KalproxRegressor(penalty="ridge").fit(X[good], y[good]).coef_, rtol=1e-12)
     with pytest.raises(ValueError, match="at least one row without NaN, infinity or values above"):
-        KalproxRegressor(on_bad_rows="skip").fit(form(X[5:6]), y[5:6])
+        KalproxRegressor(missing="drop", penalty="ridge").fit(form(X[5:6]), y[5:6])
 
 
 def test_float32_is_learned_as_float64(rows):
@@ -140,7 +146,7 @@ def test_partitions_of_arrays(rows):
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("where", ["x", "y", "all", "weight"])
-@pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")  # it is, behind a link
+@pytest.mark.filterwarnings("ignore::kalprox.learning.doubts.PenaltyTooStrong")  # it is, behind a link
 @pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
 @pytest.mark.filterwarnings("ignore:The clusters are worth")  # a row of a large value or weight is a giant
 def test_all_that_is_accepted_is_saved_and_loaded(settings, where, rows, tmp_path):
@@ -156,7 +162,7 @@ def test_all_that_is_accepted_is_saved_and_loaded(settings, where, rows, tmp_pat
     else:
         X, y = X * 1e69, y * 1e68
     for first in ((X, y, weights), rows):
-        model = KalproxRegressor(**settings).partial_fit(*first)
+        model = KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(*first)
         model.partial_fit(*(rows if first is not rows else (X, y, weights)))
         for i in range(3):
             model.partial_fit(rows[0][i : i + 1], rows[1][i : i + 1])
@@ -173,8 +179,8 @@ def test_weights_that_forget_everything_before_them(rows):
     X, y = rows
     weights = np.ones(200)
     weights[50] = 1e6
-    model = KalproxRegressor(forget=0.99).partial_fit(X, y).partial_fit(X, y, sample_weight=weights)
-    alone = KalproxRegressor(forget=0.99).partial_fit(X[50:], y[50:], sample_weight=weights[50:])
+    model = KalproxRegressor(forget=0.99, penalty="ridge").partial_fit(X, y).partial_fit(X, y, sample_weight=weights)
+    alone = KalproxRegressor(forget=0.99, penalty="ridge").partial_fit(X[50:], y[50:], sample_weight=weights[50:])
     np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-9)
     assert model.diagnostics_.rows + model.diagnostics_.undetermined == 200 + weights.sum()
 
@@ -182,10 +188,10 @@ def test_weights_that_forget_everything_before_them(rows):
 def test_a_source_of_arrays_names_the_row(spoiled, rows):
     X, y, value = spoiled
     with pytest.raises(ValueError, match=f"row 5 has {value}. Rescale"):
-        KalproxRegressor().fit_source(ArraySource(X, y), 3)
+        KalproxRegressor(penalty="ridge").fit_source(ArraySource(X, y), 3)
     with pytest.raises(ValueError, match=r"row 5 has .* and the weight 1e\+80"):
         ArraySource(*rows, np.where(np.arange(200) == 5, 1e80, 1.0))
     weights = np.ones(200)
     weights[5] = 0.0  # such a row may hold anything
-    model = KalproxRegressor().fit_source(ArraySource(X, y, weights), 3)
-    np.testing.assert_allclose(model.coef_, KalproxRegressor().fit(*rows, weights).coef_, rtol=1e-12)
+    model = KalproxRegressor(penalty="ridge").fit_source(ArraySource(X, y, weights), 3)
+    np.testing.assert_allclose(model.coef_, KalproxRegressor(penalty="ridge").fit(*rows, weights).coef_, rtol=1e-12)

@@ -58,7 +58,7 @@ TARGETS = {
 
 def first(name, X, y, **settings):
     """A model that was fitted to the first rows, with names if the later rows have any."""
-    return KalproxRegressor(**settings).partial_fit(frame(X) if name in NAMED else X, y)
+    return KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(frame(X) if name in NAMED else X, y)
 
 
 def readings(model, X):
@@ -113,7 +113,10 @@ def test_inputs_of_any_kind_have_the_bits_of_arrays_without_checks(name, size, c
 def test_targets_and_weights_of_any_kind_have_the_bits_of_arrays_without_checks(name, k, weighted, checked):
     X, y = rows(k=k)
     weights, convert = np.random.default_rng(1).integers(1, 5, 64).astype(float), TARGETS[name]
-    models = KalproxRegressor().partial_fit(X[:32], y[:32]), KalproxRegressor().partial_fit(X[:32], y[:32])
+    models = (
+        KalproxRegressor(penalty="ridge").partial_fit(X[:32], y[:32]),
+        KalproxRegressor(penalty="ridge").partial_fit(X[:32], y[:32]),
+    )
     checked.clear()
     for start, size in [(32, 1), (33, 1), (34, 1), (35, 8), (43, 21)]:
         some = slice(start, start + size)
@@ -128,7 +131,7 @@ def test_targets_and_weights_of_any_kind_have_the_bits_of_arrays_without_checks(
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("settings", [{"forget": 0.99}, {"penalty": "l1"}, {"link": "tanh"}, {"on_bad_rows": "skip"}])
+@pytest.mark.parametrize("settings", [{"forget": 0.99}, {"penalty": "l1"}, {"link": "tanh"}, {"missing": "drop"}])
 def test_other_models_skip_the_checks_too(settings, checked):
     X, y = rows(200)
     X, y = np.asfortranarray(X), np.tanh(y / 10)
@@ -337,10 +340,10 @@ def outcome(model, call):
 def fitted():
     X, y = rows()
     return {
-        "array": KalproxRegressor().fit(X, y),
-        "frame": KalproxRegressor().fit(frame(X), y),
-        "skip": KalproxRegressor(on_bad_rows="skip").fit(frame(X), y),
-        "tanh": KalproxRegressor(link="tanh").fit(X, np.tanh(y / 10)),
+        "array": KalproxRegressor(penalty="ridge").fit(X, y),
+        "frame": KalproxRegressor(penalty="ridge").fit(frame(X), y),
+        "skip": KalproxRegressor(missing="drop", penalty="ridge").fit(frame(X), y),
+        "tanh": KalproxRegressor(link="tanh", penalty="ridge").fit(X, np.tanh(y / 10)),
     }
 
 
@@ -403,7 +406,7 @@ STREAMS = {
     "ridge": {},
     "no intercept": {"fit_intercept": False},
     "no penalty": {"penalty": None},
-    "precision": {"weights": "precision"},
+    "precision": {"weight_kind": "precision"},
     "no score": {"diagnose": False},
     "known noise": {"noise": 2.0},
     "l1": {"penalty": "l1"},
@@ -422,7 +425,7 @@ def test_a_stream_of_plain_rows_has_the_bits_of_one_that_is_checked(name, weight
     weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], len(y))
 
     def stream():
-        model, found = KalproxRegressor(**STREAMS[name]).partial_fit(X[:1], y[:1]), []
+        model, found = KalproxRegressor(**({"penalty": "ridge"} | STREAMS[name])).partial_fit(X[:1], y[:1]), []
         for i in range(1, len(y)):
             found.append(model.predict(X[i : i + 1])[0])
             model.partial_fit(X[i : i + 1], y[i : i + 1], weights[i : i + 1] if weighted and i % 3 else None)
@@ -441,13 +444,13 @@ def test_a_stream_of_plain_rows_has_the_bits_of_one_that_is_checked(name, weight
 
 def test_several_targets_are_those_of_the_first_rows(monkeypatch):
     X, y = rows(k=2)
-    model = KalproxRegressor().fit(X, y)
+    model = KalproxRegressor(penalty="ridge").fit(X, y)
     for target in ([1.0], [[1.0]], [[1.0, 2.0]], [[1.0, np.nan]], [[1.0, 2.0, 3.0]], pd.DataFrame([[1.0, 2.0]])):
         check_same(model, lambda model, target=target: model.partial_fit(GOOD, target), monkeypatch)
     with pytest.raises(ValueError, match=r"y must have shape \(n, 2\), as in the rows .*; got shape \(n,\)"):
         model.partial_fit(np.array(GOOD), np.array([1.0]))
     with pytest.raises(ValueError, match=r"y must have shape \(n,\), as in the rows .*; got shape \(n, 2\)"):
-        KalproxRegressor().fit(X, y[:, 0]).partial_fit(X, y)
+        KalproxRegressor(penalty="ridge").fit(X, y[:, 0]).partial_fit(X, y)
 
 
 # ---- the names of columns ---------------------------------------------------------------------------------------
@@ -455,7 +458,7 @@ def test_several_targets_are_those_of_the_first_rows(monkeypatch):
 
 def test_columns_that_were_accepted_are_checked_again_after_a_new_fit(checked):
     X, y = rows()
-    model, later = KalproxRegressor().fit(frame(X), y), frame(X[:1])
+    model, later = KalproxRegressor(penalty="ridge").fit(frame(X), y), frame(X[:1])
     model.predict(later)
     model.fit(frame(X).rename(columns={"a": "A"}), y)
     with pytest.raises(ValueError, match="feature names should match"):
@@ -467,7 +470,7 @@ def test_columns_that_were_accepted_are_checked_again_after_a_new_fit(checked):
 
 def test_of_names_that_only_one_side_has_the_check_of_names_warns(checked):
     X, y = rows()
-    named, nameless = KalproxRegressor().fit(frame(X), y), KalproxRegressor().fit(X, y)
+    named, nameless = KalproxRegressor(penalty="ridge").fit(frame(X), y), KalproxRegressor(penalty="ridge").fit(X, y)
     checked.clear()
     for model, convert, said in ((named, np.asarray, "does not have valid"), (nameless, frame, "X has")):
         for call in (model.predict, lambda X, model=model: model.partial_fit(X, y[:1])):
@@ -479,7 +482,7 @@ def test_of_names_that_only_one_side_has_the_check_of_names_warns(checked):
 
 def test_frames_of_all_libraries_may_follow_each_other(checked):
     X, y = rows()
-    model, kinds = KalproxRegressor().fit(frame(X), y), ("frame", "polars", "pyarrow")
+    model, kinds = KalproxRegressor(penalty="ridge").fit(frame(X), y), ("frame", "polars", "pyarrow")
     checked.clear()
     for before in kinds:
         for after in kinds:
@@ -489,7 +492,7 @@ def test_frames_of_all_libraries_may_follow_each_other(checked):
 
 def test_what_a_model_keeps_of_frames_stays_out_of_its_copies():
     X, y = rows()
-    model = KalproxRegressor().fit(frame(X), y)
+    model = KalproxRegressor(penalty="ridge").fit(frame(X), y)
     model.predict(frame(X[:1]))
     assert b"pandas." not in pickle.dumps(model)
     again = pickle.loads(pickle.dumps(model))
@@ -502,7 +505,9 @@ def test_what_a_model_keeps_of_frames_stays_out_of_its_copies():
 def test_rows_that_change_later_do_not_change_the_model(settings, convert, learn):
     X, y = rows()
     y = np.tanh(y / 10)
-    model, other = (KalproxRegressor(**settings).partial_fit(convert(X[:8]), y[:8]) for _ in range(2))
+    model, other = (
+        KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(convert(X[:8]), y[:8]) for _ in range(2)
+    )
     for i in range(8, 12):
         batches = [(convert(X[i : i + 1]), y[i : i + 1].copy(), np.ones(1)) for _ in range(2)]
         for one, batch in zip((model, other), batches, strict=True):

@@ -266,8 +266,8 @@ def test_another_job_is_refused_with_what_differs(linear, tmp_path):
         assert all(text in output for text in ("is a checkpoint of another job", *says)), output
         assert one.checkpoint.read_bytes() == kept and one.bad.read_bytes() == quarantined
 
-    refused("settings.alpha: was 1.0, is 2.0", options=["--alpha", "2"])
-    refused("settings.penalty: was 'ridge', is 'l1'", options=["--penalty", "l1"])
+    refused("settings.alpha: was None, is 2.0", options=["--alpha", "2"])
+    refused("settings.penalty: was 'default', is 'l1'", options=["--penalty", "l1"])
     refused("reading.batch_rows: was", options=["--memory", "500kB"])
     refused("columns.features", options=["--features", "x0,x1"])
     refused("reading.shuffle: was None, is 3", options=["--shuffle", "3"])

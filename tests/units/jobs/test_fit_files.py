@@ -26,7 +26,7 @@ from command import COMMAND, TIMEOUT, finish, invoke, run, start
 from data import flights
 from sklearn.linear_model import LinearRegression
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 from kalprox.cli import main
 from kalprox.cli.docs import page
 from kalprox.cli.terminal import EVENTS
@@ -42,7 +42,7 @@ LEVELS = {
 NAMES = NUMBERS + [f"{name}={level}" for name in LEVELS for level in LEVELS[name]]
 COLUMNS = ["--features", ",".join([*NUMBERS, *LEVELS])]
 COLUMNS += [part for name in LEVELS for part in ("--categorical", f"{name}={'|'.join(LEVELS[name])}")]
-FULL = ["--contrast", "full"]
+FULL = ["--contrast", "full", "--penalty", "ridge"]
 REFERENCE = ["--target", "arr_delay", *COLUMNS]  # the first listed level of a column is the reference
 DELAY = [*REFERENCE, *FULL]
 
@@ -94,7 +94,7 @@ def delays(data):
     out, bad, events = (data.folder / name for name in ("delays.kalprox", "delays.bad.csv", "delays.events"))
     source = data.folder / "all.csv"
     done = run("fit", source, *DELAY, "--out", out, "--quarantine", bad, "--events", events)
-    memory = KalproxRegressor().fit(data.X, data.y)
+    memory = KalproxRegressor(penalty="ridge").fit(data.X, data.y)
     return SimpleNamespace(memory=memory, file=out, found=TableModel.load(out), done=done, bad=bad, events=events)
 
 
@@ -183,9 +183,11 @@ def test_levels_are_those_of_all_rows(data, delays):
     columns = [i for i, name in enumerate(NAMES) if not name.startswith("carrier=") or name[8:] in seen]
     some = [*plain, *FULL, "--categorical", f"carrier={'|'.join(seen)}"]
     keep = data.good.carrier.isin(seen).to_numpy()
-    assert_same(fitted(data, source, *some), KalproxRegressor().fit(data.X[keep][:, columns], data.y[keep]))
+    assert_same(
+        fitted(data, source, *some), KalproxRegressor(penalty="ridge").fit(data.X[keep][:, columns], data.y[keep])
+    )
     zeros = fitted(data, source, *some, "--unseen", "zero")
-    assert_same(zeros, KalproxRegressor().fit(data.X[:, columns], data.y))
+    assert_same(zeros, KalproxRegressor(penalty="ridge").fit(data.X[:, columns], data.y))
     unknown = TableModel.load(data.folder / "one.kalprox").record.quality.notes.unknown["carrier"]
     assert unknown.count == (~data.frame.carrier.isin(seen)).sum()
 
@@ -211,9 +213,9 @@ def test_all_flights(tmp_path):
 GROUPS = [0, 1, 2, *16 * [3], *3 * [4]]
 SETTINGS = [
     (["--penalty", "l1", "--alpha", 2000], {"penalty": "l1", "alpha": 2000.0}),
-    (["--penalty", "elasticnet", "--l1-ratio", 0.2], {"penalty": "elasticnet", "l1_ratio": 0.2}),
-    (["--penalty", "group", "--alpha", 900], {"penalty": "group", "alpha": 900.0, "groups": GROUPS}),
-    (["--penalty", "box", "--bounds", -1, 0.5], {"penalty": "box", "bounds": (-1.0, 0.5)}),
+    (["--penalty", "elasticnet", "--l1-ratio", 0.2], {"penalty": penalties.ElasticNet(0.2)}),
+    (["--penalty", "group", "--alpha", 900], {"penalty": penalties.Group(GROUPS), "alpha": 900.0}),
+    (["--penalty", "box", "--bounds", -1, 0.5], {"penalty": penalties.Box(-1.0, 0.5)}),
     (["--no-intercept", "--noise", 300], {"fit_intercept": False, "noise": 300.0}),
     (["--standardize", "--alpha", "auto"], {"standardize": True, "alpha": "auto"}),
 ]
@@ -224,7 +226,7 @@ SETTINGS = [
 def test_settings_are_those_of_the_estimator(options, settings, data):
     model = fitted(data, data.folder / "all.arrow", *DELAY, *options)
     rtol = 1e-5 if "auto" in options else 1e-10  # the evidence, some 1e5, is flat within sqrt(1e5 eps) of log(alpha)
-    assert_same(model, KalproxRegressor(**settings).fit(data.X, data.y), rtol)
+    assert_same(model, KalproxRegressor(**{"penalty": "ridge"} | settings).fit(data.X, data.y), rtol)
 
 
 def test_without_a_penalty_first_levels_are_dropped_and_it_is_least_squares(data):
@@ -250,7 +252,7 @@ def test_the_first_level_may_be_the_reference(data):
 @pytest.mark.slow
 def test_a_link(data):
     options = ["--target", "late", *COLUMNS, *FULL, "--link", "sigmoid"]
-    expected = KalproxRegressor(link="sigmoid").fit(data.X, data.late)
+    expected = KalproxRegressor(link="sigmoid", penalty="ridge").fit(data.X, data.late)
     for source, memory in (("parts", "256MB"), ("all.csv", "2MB")):
         model = fitted(data, data.folder / source, *options, "--memory", memory)
         assert_same(model, expected)
@@ -268,11 +270,11 @@ def test_weights_count_rows_and_dates_are_days(data):
 
 
 def test_weights_may_be_precisions(data):
-    options = ["--target", "arr_delay", "--features", "dep_delay", "--weight", "hour", "--weights", "precision"]
+    options = ["--target", "arr_delay", "--features", "dep_delay", "--weight", "hour", "--weight-kind", "precision"]
     model = fitted(data, data.folder / "all.csv", *options)
-    ours = KalproxRegressor(weights="precision").fit(data.X[:, :1], data.y, data.good.hour.to_numpy(float))
+    ours = KalproxRegressor(weight_kind="precision").fit(data.X[:, :1], data.y, data.good.hour.to_numpy(float))
     assert_same(model, ours)
-    assert model.weights == "precision"
+    assert model.weight_kind == "precision"
     assert ours.noise_dof_ == pytest.approx(len(data.y) - 2, abs=0.01)
 
 
@@ -355,14 +357,15 @@ def test_two_halves_merge_to_the_whole(data, delays):
     data.frame[half:].to_parquet(data.folder / "half.parquet")
     bad = ["--max-bad", "9%", "-q"]
     invoke("fit", data.folder / "half.csv", *DELAY, *bad, "--out", first)
-    invoke("fit", data.folder / "half.parquet", "--columns", first, *bad, "--out", second)
+    invoke("fit", data.folder / "half.parquet", "--columns", first, "--penalty", "ridge", *bad, "--out", second)
     assert f"{len(data.good):,} rows of 2 models" in invoke("merge", first, second, "--out", both).output
     merged = TableModel.load(both)
     assert_same(merged.model, delays.memory)
     assert merged.record.quality.read == len(data.frame) and merged.record.quality.bad == data.n_bad
     assert merged.sources == (str(data.folder / "half.csv"), str(data.folder / "half.parquet"))
     other = data.folder / "other.kalprox"
-    invoke("fit", data.folder / "half.csv", "-y", "arr_delay", "--features", "hour", *bad, "--out", other)
+    only_hour = ["-y", "arr_delay", "--features", "hour", "--penalty", "ridge"]
+    invoke("fit", data.folder / "half.csv", *only_hour, *bad, "--out", other)
     output = invoke("merge", first, other, "--out", data.folder / "no.kalprox", code=2).output
     assert "have different columns (numeric" in output and not (data.folder / "no.kalprox").exists()
     assert "At least two models" in invoke("merge", first, "--out", both, code=2).output

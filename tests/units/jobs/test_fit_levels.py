@@ -157,7 +157,7 @@ def test_contrasts_that_contradict_the_other_options(data):
 
 @pytest.mark.slow
 def test_the_reference_is_named_where_coefficients_are(data):
-    model = fitted(data, "sorted.csv")
+    model = fitted(data, "sorted.csv", "--penalty", "ridge")
     against = f"carrier against 9E, origin against {model.columns.references['origin']}"
     for command in ("show", "path"):
         shown = invoke(command, data / "m.kalprox").output

@@ -143,7 +143,7 @@ class Stop(Exception):
 def test_a_fit_that_was_interrupted_resumes(data, tmp_path, target, settings, options, stop):
     files = sorted((data / "parts").iterdir())
     classes = None if target == "n" else TargetClasses()
-    about = {"classes": classes, "exposure": None if classes else "hours", "counts": classes is None}
+    about = {"classes": classes, "exposure": None if classes else "hours", "low": None if classes else 0.0}
     columns = Columns.infer(files, target, FEATURES, **about)
     saves = 0
 
@@ -235,7 +235,7 @@ def test_a_class_without_a_good_row_is_an_error(tmp_path):
         (["-y", "late", "--likelihood", "bernoulli", "--positive", "ja"], 3, "--positive must be one of the classes"),
         (["-y", "n", "--likelihood", "huber", "--alpha", "auto"], 2, "--alpha auto needs --likelihood gaussian"),
         (["-y", "n", "--likelihood", "poisson", "--exposure", "b"], 4, "exposure not positive"),
-        (["-y", "c", "--likelihood", "poisson"], 4, "negative count"),
+        (["-y", "c", "--likelihood", "poisson"], 4, "not possible for the likelihood"),
     ],
 )
 def test_mistakes_are_named_in_the_words_of_the_command_line(data, arguments, code, says):

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from command import invoke
 
-from kalprox._text import from_csv_cell
+from kalprox.base.text import from_csv_cell
 from kalprox.jobs.predict import NAMES
 
 TEXTS = [

@@ -7,13 +7,14 @@ import weakref
 import numpy as np
 import pytest
 
-from kalprox import _memory
+from kalprox.base import memory as machine
 from kalprox.jobs import memory
 from kalprox.jobs.fit import FitJob
 from kalprox.jobs.memory import MATRICES, check_memory
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Call
+from kalprox.likelihoods import Gaussian
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.table import Table
@@ -52,11 +53,11 @@ def test_what_does_not_fit_is_said_with_numbers(monkeypatch):
 
 
 def test_the_memory_of_a_container_counts(monkeypatch, tmp_path):
-    monkeypatch.setattr(_memory, "_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(machine, "_LIMIT", tmp_path / "memory.max")
     (tmp_path / "memory.max").write_text("max\n")
-    assert _memory.memory_of_machine() > 1 << 20
+    assert machine.memory_of_machine() > 1 << 20
     (tmp_path / "memory.max").write_text("1000000\n")
-    assert _memory.memory_of_machine() == 1_000_000
+    assert machine.memory_of_machine() == 1_000_000
 
 
 def test_100_000_levels_are_refused_before_a_row_is_read(tmp_path):
@@ -123,6 +124,6 @@ def test_passes_leave_no_totals_behind(engine, tmp_path, monkeypatch):
     monkeypatch.setattr("kalprox.jobs.refining.fit_learner", watched)
     monkeypatch.setattr("kalprox.jobs.engine_run.fit_learner", watched)
     table = Table([file], Columns("y", numeric=("a", "b", "c")))
-    fitted = FitJob(table, {"link": "sigmoid", "targets": "any"}, engine=engine).run()
+    fitted = FitJob(table, {"link": "sigmoid", "likelihood": Gaussian(targets="any")}, engine=engine).run()
     assert fitted.belief.n_passes > 1 and len(sources) == 1
     assert sources[0]() is None

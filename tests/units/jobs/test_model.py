@@ -10,13 +10,14 @@ from kalprox.cli import main
 from kalprox.jobs.checkpoint import CheckpointError
 from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
+from kalprox.likelihoods import Gaussian
 from kalprox.model_file import ModelFileError
 from kalprox.sources.columns import Columns
 from kalprox.sources.table import Table
 
 SETTINGS = {
     "linear": {},
-    "refined": {"link": "tanh", "targets": "any", "coef_cov": "robust"},
+    "refined": {"link": "tanh", "likelihood": Gaussian(targets="any"), "coef_cov": "robust"},
 }
 
 

@@ -57,7 +57,7 @@ def reference(X, y, day, kind, weights=None):
 
 def about(kind, day):
     """The clusters, for clustered standard errors: given with others, they are an error."""
-    return {"groups": day} if kind == "clustered" else {}
+    return {"clusters": day} if kind == "clustered" else {}
 
 
 def errors(model):
@@ -83,7 +83,7 @@ def sandwich(J, e, V, kind, day, rows, edf, meat=None, leverage=None):
 def test_on_threads_they_are_those_of_statsmodels(kind, weights):
     X, y, day = rows()
     w = None if weights is None else np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
-    settings = {"penalty": None, "coef_cov": kind, "weights": weights or "frequency"}
+    settings = {"penalty": None, "coef_cov": kind, "weight_kind": weights or "frequency"}
     model = KalproxRegressor(engine="local", **settings).fit(X, y, w, **about(kind, day))
     if weights == "frequency":
         repeated = [np.repeat(a, w.astype(int), axis=0) for a in (X, y, day)]
@@ -119,7 +119,7 @@ def test_on_spark(spark, kind):
     X, y, day = rows()
     lazy = spark.createDataFrame(frame(X, y, day).to_pandas())
     lazy = lazy if kind == "clustered" else lazy.drop("day")
-    groups = {"groups": "day"} if kind == "clustered" else {}
+    groups = {"clusters": "day"} if kind == "clustered" else {}
     model = KalproxRegressor(penalty=None, coef_cov=kind).fit(lazy, "y", **groups)
     assert list(model.feature_names_in_) == list(NAMES)
     np.testing.assert_allclose(errors(model), reference(X, y, day, kind), rtol=1e-9)
@@ -131,7 +131,13 @@ def test_on_spark(spark, kind):
 def test_of_a_nonlinear_model_they_are_the_formula(kind, weights, engine):
     X, y, day = rows(1500, link="exp")
     w = np.ones(len(y)) if weights is None else np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
-    settings = {"link": "exp", "penalty": None, "coef_cov": kind, "weights": weights or "frequency", "engine": engine}
+    settings = {
+        "link": "exp",
+        "penalty": None,
+        "coef_cov": kind,
+        "weight_kind": weights or "frequency",
+        "engine": engine,
+    }
     model = KalproxRegressor(**settings).fit(X, y, None if weights is None else w, **about(kind, day))
     Z = sm.add_constant(X)
     mean = np.exp(Z @ [model.intercept_, *model.coef_])
@@ -190,13 +196,13 @@ class ArrayAsSource:
 def test_without_clusters_fit_says_what_is_missing():
     X, y, _ = rows(200)
     for settings in ({}, {"engine": "local"}, {"link": "exp"}):
-        with pytest.raises(ValueError, match="coef_cov='clustered' needs groups, which name the cluster of each row"):
+        with pytest.raises(ValueError, match="coef_cov='clustered' needs clusters, which name the cluster of each row"):
             KalproxRegressor(coef_cov="clustered", **settings).fit(X, y)
-    with pytest.raises(ValueError, match="needs groups"):
+    with pytest.raises(ValueError, match="needs clusters"):
         KalproxRegressor(coef_cov="clustered").fit_source(ArrayAsSource(X, y), 3)
     KalproxRegressor(coef_cov="clustered").partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
-    with pytest.raises(ValueError, match="groups must name the cluster of every row; 1 of 200 are missing"):
-        KalproxRegressor(coef_cov="clustered").fit(X, y, groups=[None] + ["u", "v"] * 99 + ["u"])
+    with pytest.raises(ValueError, match="clusters must name the cluster of every row; 1 of 200 are missing"):
+        KalproxRegressor(coef_cov="clustered").fit(X, y, clusters=[None] + ["u", "v"] * 99 + ["u"])
 
 
 def test_without_degrees_of_freedom_they_are_unknown():
@@ -208,7 +214,7 @@ def test_without_degrees_of_freedom_they_are_unknown():
 def test_one_cluster_tells_nothing_and_says_so():
     X, y, _ = rows(200)
     model = KalproxRegressor(coef_cov="clustered").partial_fit(X[:100], y[:100])
-    one = KalproxRegressor(coef_cov="clustered").fit(X, y, groups=["a"] * 200)
+    one = KalproxRegressor(coef_cov="clustered").fit(X, y, clusters=["a"] * 200)
     for some in (model, one):
         for name in ("coef_std_", "intercept_std_", "covariance_"):
             with pytest.warns(RuntimeWarning, match="needs at least two clusters, got 1, .* Learn another batch"):
@@ -430,7 +436,7 @@ def test_rows_one_by_one_go_on_bit_for_bit_after_loading(tmp_path, kind):
 def test_labels_of_clusters_may_be_longer_than_the_header_of_a_file(tmp_path):
     X, y, _ = rows(500)
     groups = np.array([5000 * '"' + str(i) for i in range(500)])
-    model = KalproxRegressor(coef_cov="clustered", diagnose=False).partial_fit(X, y, groups=groups)
+    model = KalproxRegressor(coef_cov="clustered", diagnose=False).partial_fit(X, y, clusters=groups)
     model.save(tmp_path / "model")
     assert errors(KalproxRegressor.load(tmp_path / "model")).tobytes() == errors(model).tobytes()
 
@@ -537,8 +543,9 @@ def test_the_tables_say_which_errors_they_have(folder, tmp_path, kind):
 def test_a_damaged_sandwich_is_named(folder, tmp_path):
     from kalprox import model_file
 
+    sums = "belief.sandwich.groups.values"
     invoke("fit", folder / "all.csv", *FIT, "--clusters", "day", "--out", tmp_path / "model.kalprox")
     header, arrays = model_file.read(tmp_path / "model.kalprox")
-    model_file.write(tmp_path / "model.kalprox", header, arrays | {"sandwich.sums": arrays["sandwich.sums"][1:]})
+    model_file.write(tmp_path / "model.kalprox", header, arrays | {sums: arrays[sums][1:]})
     with pytest.raises(ModelFileError, match="not of an estimator that this version can read"):
         TableModel.load(tmp_path / "model.kalprox")

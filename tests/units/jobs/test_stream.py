@@ -62,7 +62,7 @@ def same_model(one, other, rtol):
     assert (quality.low, quality.high, quality.read) == (quality_.low, quality_.high, quality_.read)
     for name in ("coef", "intercept"):
         np.testing.assert_allclose(getattr(a.belief, name), getattr(b.belief, name), rtol=rtol, atol=rtol)
-    std, std_ = (one.summary().to_frame("pandas")["std"] for one in (a, b))
+    std, std_ = (one.summary().to_frame("pandas")["se"] for one in (a, b))
     np.testing.assert_allclose(std, std_, rtol=1000 * rtol)
     return a, b
 
@@ -362,7 +362,7 @@ def test_forgetting_by_time_is_that_of_fit_and_rows_fade_until_they_are_asked(tm
     quarantined = ["--quarantine", tmp_path / "bad.csv"]
     found = answers(stream(tmp_path, as_json(back), *options, *quarantined).stdout)
     assert [row["row"] for row in found if row["status"] == "bad"] == [201]
-    assert read_quarantine(tmp_path / "bad.csv")[0].reason == "refused by the model"
+    assert read_quarantine(tmp_path / "bad.csv")[0].reason == "time before that of an earlier row"
 
 
 def test_change_points_are_events_of_a_stream(tmp_path):

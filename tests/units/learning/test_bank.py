@@ -6,9 +6,9 @@ from scipy import stats
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.forgetting import ByRow, RandomWalk
-from kalprox.learning.bank import BankBelief, predicted, ways_to_forget
+from kalprox.learning.bank import Bank, predicted, ways_to_forget
 from kalprox.learning.bank_weights import RATES, Odds, WeightRecord
-from kalprox.learning.exact import ExactBelief
+from kalprox.learning.exact import Exact
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
@@ -71,12 +71,12 @@ def mixed_by_hand(log_prob, rates=RATES, share=LOSS):
 def test_weights_are_those_of_members_that_run_alone(penalty):
     X, y = drifting(0, n=120)
     settings = {"penalty": penalty}
-    ways = ways_to_forget(Settings.of(forget="auto", **settings), ExactBelief)
+    ways = ways_to_forget(Settings.of(forget="auto", **settings), Exact)
     said = np.array([one_by_one(X, y, way, **settings) for way in ways.values()])
     known = np.isfinite(said).all(axis=2) & (said[:, :, 2] > 0)
     log_prob = np.where(known, stats.t.logpdf(y, said[:, :, 2], said[:, :, 0], said[:, :, 1]), np.nan)
     weights, scores = mixed_by_hand(log_prob)
-    model = KalproxRegressor(forget="auto", **settings)
+    model = KalproxRegressor(forget="auto", **({"penalty": "ridge"} | settings))
     for i in range(len(y)):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     found = model.forget_weights_
@@ -91,12 +91,12 @@ def test_weights_are_those_of_members_that_run_alone(penalty):
 
 def test_a_bank_of_one_member_is_that_member():
     X, y = drifting(1)
-    settings = Settings.of(forget="auto")
+    settings = Settings.of(forget="auto", penalty="ridge")
     way = settings.forgetting_by(ByRow(0.99))
     odds = Odds.equal(1, None)
-    bank = BankBelief(settings, (ExactBelief.start(way, [Block(X, y)]),), odds, WeightRecord.start(odds.weights))
-    bank = bank.learn(Block(X, y))
-    alone = KalproxRegressor(forget=0.99).fit(X, y)._belief
+    bank = Bank(settings, (Exact.start(way, [Block(X, y)]),), odds, WeightRecord.start(odds.weights))
+    bank = bank.learn(Block(X, y)).belief
+    alone = KalproxRegressor(forget=0.99, penalty="ridge").fit(X, y)._belief
     assert (bank.weights == 1).all()
     for name in ("coef", "intercept"):
         np.testing.assert_array_equal(getattr(bank, name), getattr(alone, name))
@@ -134,7 +134,7 @@ def test_the_loss_to_the_best_member_is_bounded_on_still_streams():
     losses = []
     for seed in range(8):
         X, y = still(seed, n=800)
-        bank = Learner(Settings.of(forget="auto"))
+        bank = Learner(Settings.of(forget="auto", penalty="ridge"))
         bank.learn(Block(X[:50], y[:50]))
         before = bank.belief
         found = [before._taken(member, Block(X[50:], y[50:]), False)[1] for member in before.members]
@@ -154,9 +154,9 @@ def test_the_mixture_beats_every_member_where_the_drift_changes():
     X1, y1 = still(3, n=700)
     X2, y2 = drifting(4, n=700, step=0.3)
     X, y = np.concatenate([X1, X2, X1]), np.concatenate([y1, y2, y1])
-    auto = float(KalproxRegressor(forget="auto").fit(X, y).diagnostics_.log_score)
+    auto = float(KalproxRegressor(forget="auto", penalty="ridge").fit(X, y).diagnostics_.log_score)
     ways = (1.0, 0.9995, 0.998, 0.99, 0.96, RandomWalk(0, intercept=0.01))
-    best = max(float(KalproxRegressor(forget=way).fit(X, y).diagnostics_.log_score) for way in ways)
+    best = max(float(KalproxRegressor(forget=way, penalty="ridge").fit(X, y).diagnostics_.log_score) for way in ways)
     assert auto > best
 
 
@@ -166,7 +166,7 @@ def test_intervals_of_the_mixture_cover_on_drifting_streams():
     inside = rows = 0
     for seed in range(8):
         X, y = drifting(seed, n=500, step=0.1, level=0.1)
-        model = KalproxRegressor(forget="auto")
+        model = KalproxRegressor(forget="auto", penalty="ridge")
         model.partial_fit(X[:200], y[:200])
         for i in range(200, 500):
             low, high = model.predict_interval(X[i : i + 1], level=0.9)
@@ -177,7 +177,7 @@ def test_intervals_of_the_mixture_cover_on_drifting_streams():
 
 def test_walking_intercept_wins_where_only_the_level_drifts():
     X, y = drifting(5, n=900, step=0.0, level=0.3)
-    found = KalproxRegressor(forget="auto").fit(X, y).forget_weights_
+    found = KalproxRegressor(forget="auto", penalty="ridge").fit(X, y).forget_weights_
     assert sum(w for name, w in zip(found.names, found.weights[-1], strict=True) if "intercept" in name) > 0.9
 
 
@@ -201,7 +201,7 @@ def test_without_a_penalty_any_split_gives_the_same():
 @pytest.mark.parametrize("size", [1, 40])
 def test_saved_and_resumed_bit_for_bit(tmp_path, size):
     X, y = drifting(7)
-    one = KalproxRegressor(forget="auto")
+    one = KalproxRegressor(forget="auto", penalty="ridge")
     one.partial_fit(X[:300], y[:300])
     for i in range(300, 320):
         one.partial_fit(X[i : i + 1], y[i : i + 1])
@@ -222,8 +222,8 @@ def test_saved_and_resumed_bit_for_bit(tmp_path, size):
 def test_targets_have_weights_of_their_own():
     X, y = still(8)
     drifted = X[:, 0] * np.linspace(-5, 5, len(X)) + np.random.default_rng(0).normal(size=len(X))
-    model = KalproxRegressor(forget="auto").fit(X, np.column_stack([y, drifted]))
-    alone = [KalproxRegressor(forget="auto").fit(X, target) for target in (y, drifted)]
+    model = KalproxRegressor(forget="auto", penalty="ridge").fit(X, np.column_stack([y, drifted]))
+    alone = [KalproxRegressor(forget="auto", penalty="ridge").fit(X, target) for target in (y, drifted)]
     for j, one in enumerate(alone):
         np.testing.assert_allclose(model.forget_weights_.weights[-1, :, j], one.forget_weights_.weights[-1], atol=1e-6)
         np.testing.assert_allclose(model.coef_[j], one.coef_, atol=1e-6)
@@ -236,7 +236,7 @@ def test_targets_have_weights_of_their_own():
 
 def test_draws_have_the_moments_that_are_read():
     X, y = drifting(9)
-    model = KalproxRegressor(forget="auto").fit(X, y)
+    model = KalproxRegressor(forget="auto", penalty="ridge").fit(X, y)
     coef, intercept = model.sample(40_000, random_state=0)
     error = model.coef_std_ / np.sqrt(len(coef))
     assert (np.abs(coef.mean(axis=0) - model.coef_) < 5 * error).all()
@@ -290,7 +290,7 @@ def test_classes_row_by_row_and_in_blocks_are_the_same():
         {"noise": 1.0},
         {"fit_intercept": False},
         {"standardize": True},
-        {"weights": "precision"},
+        {"weight_kind": "precision"},
         {"diagnose": False},
         {"likelihood": "poisson"},
     ],
@@ -299,7 +299,7 @@ def test_every_setting_learns_reads_and_resumes(tmp_path, settings):
     X, y = still(11, n=240)
     y = np.round(np.abs(y)) if "likelihood" in settings else y
     weights = np.linspace(0.5, 2, len(y))
-    model = KalproxRegressor(forget="auto", **settings)
+    model = KalproxRegressor(forget="auto", **({"penalty": "ridge"} | settings))
     for i in range(0, 160, 40):
         model.partial_fit(X[i : i + 40], y[i : i + 40], weights[i : i + 40])
     model.save(tmp_path / "model")
@@ -317,18 +317,18 @@ def test_every_setting_learns_reads_and_resumes(tmp_path, settings):
 
 def test_what_cannot_be_is_refused_by_name():
     X, y = still(12, n=60)
-    model = KalproxRegressor(forget="auto").fit(X, y)
+    model = KalproxRegressor(forget="auto", penalty="ridge").fit(X, y)
     with pytest.raises(ValueError, match=r"merge needs forget=1, .* got forget='auto'"):
-        model.merge(KalproxRegressor(forget="auto").fit(X[::-1], y))
+        model.merge(KalproxRegressor(forget="auto", penalty="ridge").fit(X[::-1], y))
     with pytest.raises(ValueError, match=r"without an order of rows .* needs forget=1, .* got forget='auto'"):
-        KalproxRegressor(forget="auto", engine="local").fit(X, y)
+        KalproxRegressor(forget="auto", engine="local", penalty="ridge").fit(X, y)
     with pytest.raises(ValueError, match=r"anytime=True needs forget=1, .* got forget='auto'"):
         model.coef_interval(anytime=True)
     with pytest.raises(ValueError, match=r"forget cannot change from 'auto' to 0.99"):
         model.set_params(forget=0.99).partial_fit(X, y)
     with pytest.raises(ValueError, match=r"or be 'auto', or one of kalprox.forgetting"):
-        KalproxRegressor(forget="Auto").fit(X, y)
-    assert not hasattr(KalproxRegressor().fit(X, y), "forget_weights_")
+        KalproxRegressor(forget="Auto", penalty="ridge").fit(X, y)
+    assert not hasattr(KalproxRegressor(penalty="ridge").fit(X, y), "forget_weights_")
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def stream(seed=0, n=900, d=3, jump=3.0, at=600):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return KalproxRegressor(change_points=True).fit(*stream())
+    return KalproxRegressor(change_points=True, penalty="ridge").fit(*stream())
 
 
 def test_a_jump_is_reported_once_where_it_is(fitted):
@@ -44,7 +44,7 @@ def test_a_jump_is_reported_once_where_it_is(fitted):
 @pytest.mark.parametrize("size", [1, 7, 250])
 def test_batches_do_not_matter(fitted, size):
     X, y = stream()
-    model = KalproxRegressor(change_points=True)
+    model = KalproxRegressor(change_points=True, penalty="ridge")
     for i in range(0, len(X), size):
         model.partial_fit(X[i : i + size], y[i : i + size])
     assert model.change_points_ == fitted.change_points_
@@ -71,7 +71,7 @@ def test_a_change_of_coefficients_that_moves_no_mean_is_found():
     X = rng.normal(size=(800, 3))
     y = X @ [1.0, 1.0, 1.0] + rng.normal(size=800)
     y[500:] -= 2 * X[500:, 1]
-    (point,) = KalproxRegressor(change_points=True).fit(X, y).change_points_
+    (point,) = KalproxRegressor(change_points=True, penalty="ridge").fit(X, y).change_points_
     assert 500 < point.row < 540
 
 
@@ -80,7 +80,7 @@ def test_a_change_of_the_noise_is_found(factor):
     rng = np.random.default_rng(2)
     X, noise = rng.normal(size=(800, 2)), rng.normal(size=800)
     noise[500:] *= factor
-    (point,) = KalproxRegressor(change_points=True).fit(X, X @ [1.0, 2.0] + noise).change_points_
+    (point,) = KalproxRegressor(change_points=True, penalty="ridge").fit(X, X @ [1.0, 2.0] + noise).change_points_
     assert 500 < point.row < 550
 
 
@@ -136,7 +136,7 @@ def _difficult(name):
 )
 def test_streams_without_a_change_have_none(name):
     X, y = _difficult(name)
-    model = KalproxRegressor(change_points=True).partial_fit(X[:1], y[:1])  # one row first
+    model = KalproxRegressor(change_points=True, penalty="ridge").partial_fit(X[:1], y[:1])  # one row first
     model.partial_fit(X[1:], y[1:])
     assert model.change_points_ == []
     assert 0 <= model.diagnostics_.changes.probability < 0.99
@@ -145,14 +145,14 @@ def test_streams_without_a_change_have_none(name):
 def test_more_columns_than_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, MOST_COLUMNS)), rng.normal(size=60)
-    model = KalproxRegressor(change_points=True).fit(X, y)
+    model = KalproxRegressor(change_points=True, penalty="ridge").fit(X, y)
     assert model.change_points_ == []
     assert str(model.diagnostics_.changes) == "Too few rows were learned to look for change points."
 
 
 def test_a_step_of_a_constant_target_is_found():
     y = np.repeat([5.0, 6.0], 100)
-    (point,) = KalproxRegressor(change_points=True).fit(np.zeros((200, 1)), y).change_points_
+    (point,) = KalproxRegressor(change_points=True, penalty="ridge").fit(np.zeros((200, 1)), y).change_points_
     assert (point.start, point.row) == (101, 102)
 
 
@@ -164,7 +164,7 @@ def test_a_change_however_large_is_one_change(what, size):
     X, changed = rng.normal(size=(600, 4)), np.arange(600) >= 400
     noise = rng.normal(size=600) * np.where(changed & (what == "noise"), size, 1.0)
     y = X.sum(axis=1) + noise + size * changed * {"level": 1.0, "coefficient": X[:, 1], "noise": 0.0}[what]
-    (point,) = KalproxRegressor(change_points=True).fit(X, y).change_points_
+    (point,) = KalproxRegressor(change_points=True, penalty="ridge").fit(X, y).change_points_
     assert 401 <= point.start <= 403
     assert point.row <= 408
 
@@ -173,7 +173,7 @@ def test_false_alarms_are_within_the_promise():
     """At most once in 99 times the expected run length, on average: here 2 in 2,000 rows."""
     rng, rows, expected = np.random.default_rng(7), 2000, 10
     X = rng.normal(size=(rows, 2))
-    model = KalproxRegressor(change_points=expected).fit(X, X[:, 0] + rng.normal(size=rows))
+    model = KalproxRegressor(change_points=expected, penalty="ridge").fit(X, X[:, 0] + rng.normal(size=rows))
     assert model.diagnostics_.changes.found <= stats.poisson(rows / (99 * expected)).ppf(0.999)
 
 
@@ -181,7 +181,9 @@ def test_false_alarms_are_within_the_promise():
 def test_hundred_thousand_still_rows():
     rng, rows = np.random.default_rng(8), 100_000
     X = rng.normal(size=(rows, 4))
-    model = KalproxRegressor(change_points=True).fit(X, X @ [1.0, 0.0, 2.0, -1.0] + rng.normal(size=rows))
+    model = KalproxRegressor(change_points=True, penalty="ridge").fit(
+        X, X @ [1.0, 0.0, 2.0, -1.0] + rng.normal(size=rows)
+    )
     assert model.diagnostics_.changes.found <= stats.poisson(rows / (99 * 1000)).ppf(0.999)
 
 
@@ -203,7 +205,7 @@ def test_nonlinear_models_find_a_change_of_level(settings):
         y = rng.poisson(np.exp(f)).astype(float)
     else:
         y = 1 / (1 + np.exp(-f)) + 0.05 * rng.normal(size=1200)
-    model = _learned(KalproxRegressor(change_points=True, **settings), X, y)
+    model = _learned(KalproxRegressor(change_points=True, **({"penalty": "ridge"} | settings)), X, y)
     assert model.diagnostics_.changes.kind == "residuals"
     (point,) = model.change_points_  # though the model goes on adapting to the change
     assert 700 < point.row < 740
@@ -221,7 +223,7 @@ def test_two_classes_find_a_change_of_their_shares(size):
 
 def test_many_columns_use_the_residuals(tmp_path):
     X, y = stream(d=MOST_COLUMNS + 1, n=1500, at=1000)
-    model = _learned(KalproxRegressor(change_points=True), X[:1200], y[:1200])
+    model = _learned(KalproxRegressor(change_points=True, penalty="ridge"), X[:1200], y[:1200])
     model.save(tmp_path / "model.kalprox")
     again = KalproxRegressor.load(tmp_path / "model.kalprox")
     for one in (model, again):
@@ -236,10 +238,12 @@ def test_rows_of_weight_zero_are_no_rows_and_weights_count():
     X, y = stream()
     weights = np.ones(len(X))
     weights[::3] = 0.0
-    model = KalproxRegressor(change_points=True).fit(X, y, sample_weight=weights)
-    other = KalproxRegressor(change_points=True).fit(X[weights > 0], y[weights > 0])
+    model = KalproxRegressor(change_points=True, penalty="ridge").fit(X, y, sample_weight=weights)
+    other = KalproxRegressor(change_points=True, penalty="ridge").fit(X[weights > 0], y[weights > 0])
     assert model.change_points_ == other.change_points_
-    precise = KalproxRegressor(change_points=True, weights="precision").fit(X, y, sample_weight=np.full(len(X), 4.0))
+    precise = KalproxRegressor(change_points=True, weight_kind="precision", penalty="ridge").fit(
+        X, y, sample_weight=np.full(len(X), 4.0)
+    )
     (point,) = precise.change_points_
     assert abs(point.start - 601) <= 2
 
@@ -266,7 +270,7 @@ def test_rows_with_missing_values_only_count():
 def test_the_last_hundred_are_kept_and_all_are_counted():
     rng = np.random.default_rng(11)
     y = np.repeat(np.arange(110) % 2 * 50.0, 40) + rng.normal(size=4400)
-    model = KalproxRegressor(change_points=40).fit(np.zeros((4400, 1)), y)
+    model = KalproxRegressor(change_points=40, penalty="ridge").fit(np.zeros((4400, 1)), y)
     changes = model.diagnostics_.changes
     assert changes.found == 109
     assert len(changes.points) == len(model.change_points_) == 100
@@ -280,17 +284,17 @@ def test_the_headline_says_what_to_do(fitted):
     assert "1 change point was found: from row 60" in lines["Changes"].text
     assert 'forget="auto"' in lines["Changes"].text
     assert "change points" in fitted.summary().facts
-    model = KalproxRegressor(change_points=True, forget=0.99).fit(*stream())
+    model = KalproxRegressor(change_points=True, forget=0.99, penalty="ridge").fit(*stream())
     assert not {line.label: line for line in headline(model._learner, ["a", "b", "c"]).lines}["Changes"].doubt
 
 
 def test_what_was_not_looked_for_is_said():
     X, y = stream(n=100, at=100)
-    model = KalproxRegressor().fit(X, y)
+    model = KalproxRegressor(penalty="ridge").fit(X, y)
     assert not hasattr(model, "change_points_")
     with pytest.raises(AttributeError, match="set change_points=True"):
         model.change_points_  # noqa: B018
-    model = KalproxRegressor(change_points=True, engine="local").fit(X, y)
+    model = KalproxRegressor(change_points=True, engine="local", penalty="ridge").fit(X, y)
     with pytest.raises(AttributeError, match="in no order"):
         model.change_points_  # noqa: B018
     assert "not looked for" in str(headline(model._learner, ["a", "b", "c"]))
@@ -298,7 +302,7 @@ def test_what_was_not_looked_for_is_said():
 
 def test_looking_can_begin_and_end_later():
     X, y = stream()
-    model = KalproxRegressor().partial_fit(X[:300], y[:300]).set_params(change_points=True)
+    model = KalproxRegressor(penalty="ridge").partial_fit(X[:300], y[:300]).set_params(change_points=True)
     model.partial_fit(X[300:], y[300:])
     (point,) = model.change_points_
     assert abs(point.start - 601) <= 2
@@ -313,7 +317,7 @@ def test_looking_can_begin_and_end_later():
         ({"change_points": "yes"}, "got 'yes'"),
         ({"change_points": np.nan}, "got nan"),
         ({"change_points": True, "diagnose": False}, "needs diagnose=True"),
-        ({"change_points": True, "link": lambda theta, x: x @ theta, "start": np.zeros(2)}, "a link by its name"),
+        ({"change_points": True, "function": lambda theta, x: x @ theta, "start": np.zeros(2)}, "a link by its name"),
         ({"change_points": True, "likelihood": "categorical"}, "two classes"),
     ],
 )
@@ -325,8 +329,11 @@ def test_settings_that_cannot_be(settings, message):
 def test_several_targets_and_merging_are_refused():
     X, y = stream(n=100, at=100)
     with pytest.raises(ValueError, match="one model per target"):
-        KalproxRegressor(change_points=True).fit(X, np.column_stack([y, y]))
-    one, other = (KalproxRegressor(change_points=True).fit(X[rows], y[rows]) for rows in (slice(50), slice(50, 100)))
+        KalproxRegressor(change_points=True, penalty="ridge").fit(X, np.column_stack([y, y]))
+    one, other = (
+        KalproxRegressor(change_points=True, penalty="ridge").fit(X[rows], y[rows])
+        for rows in (slice(50), slice(50, 100))
+    )
     with pytest.raises(ValueError, match="merge needs change_points=False"):
         one.merge(other)
 
@@ -348,7 +355,7 @@ def test_rows_that_are_held_can_be_released():
 def test_times_of_rows_are_reported(size, tmp_path):
     X, y = stream()
     times = np.cumsum(np.random.default_rng(0).exponential(60.0, size=len(X)))
-    model = KalproxRegressor(change_points=True, forget=ByTime(1e5))
+    model = KalproxRegressor(change_points=True, forget=ByTime(1e5), penalty="ridge")
     for i in range(0, len(X), size):
         model.partial_fit(X[i : i + size], y[i : i + size], times=times[i : i + size])
     (point,) = model.change_points_

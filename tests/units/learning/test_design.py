@@ -38,7 +38,7 @@ def test_fit(problem, tmp_path):
     model.save(tmp_path / "model")
     assert_predicts(KalproxRegressor.load(tmp_path / "model"), new, truth)
     assert_predicts(KalproxRegressor(penalty=None, standardize=True).fit(X, y), new, truth)
-    path = KalproxRegressor(alpha=1.0).fit(X, y).path([1e-13])
+    path = KalproxRegressor(alpha=1.0, penalty="ridge").fit(X, y).path([1e-13])
     assert path.intercept[0] == pytest.approx(float(truth.theta[0]), rel=1e-13)
 
 

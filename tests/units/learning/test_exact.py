@@ -67,7 +67,7 @@ def test_few_rows_in_batches_equal_a_model_that_never_uses_the_row_space(
     at = np.concatenate([X[:2], rows(5, seed=1)[0]])
 
     def learned() -> dict[str, np.ndarray]:
-        model = KalproxRegressor(**settings).fit(X[: n // 2], y[: n // 2])
+        model = KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X[: n // 2], y[: n // 2])
         return readings(model.partial_fit(X[n // 2 :], y[n // 2 :]), at)
 
     wide = learned()
@@ -78,9 +78,11 @@ def test_few_rows_in_batches_equal_a_model_that_never_uses_the_row_space(
 def test_a_sparse_matrix_merging_and_a_model_file(tmp_path: Path) -> None:
     X, y = rows(90)
     X[np.abs(X) < 1] = 0
-    whole = KalproxRegressor(diagnose=False).fit(X, y)
-    sparse = KalproxRegressor(diagnose=False).fit(scipy.sparse.csr_array(X), y)
-    parts = [KalproxRegressor(diagnose=False).fit(X[some], y[some]) for some in (slice(50), slice(50, 90))]
+    whole = KalproxRegressor(diagnose=False, penalty="ridge").fit(X, y)
+    sparse = KalproxRegressor(diagnose=False, penalty="ridge").fit(scipy.sparse.csr_array(X), y)
+    parts = [
+        KalproxRegressor(diagnose=False, penalty="ridge").fit(X[some], y[some]) for some in (slice(50), slice(50, 90))
+    ]
     merged = parts[0].merge(parts[1])
     merged.save(tmp_path / "model.kalprox")
     loaded = KalproxRegressor.load(tmp_path / "model.kalprox")
@@ -93,7 +95,7 @@ def test_a_sparse_matrix_merging_and_a_model_file(tmp_path: Path) -> None:
     more, targets = rows(200, seed=2)
     np.testing.assert_allclose(
         loaded.partial_fit(more, targets).coef_,
-        KalproxRegressor(diagnose=False).fit(np.concatenate([X, more]), np.append(y, targets)).coef_,
+        KalproxRegressor(diagnose=False, penalty="ridge").fit(np.concatenate([X, more]), np.append(y, targets)).coef_,
         atol=1e-9,
     )
 
@@ -134,7 +136,7 @@ def test_a_prediction_after_each_batch_takes_no_inverse(monkeypatch: pytest.Monk
     theta, calls = rng.standard_normal(d), []
     inverse = rank.triangular_inverse
     monkeypatch.setattr(rank, "triangular_inverse", lambda R: calls.append(R.shape) or inverse(R))
-    model = KalproxRegressor(diagnose=False)
+    model = KalproxRegressor(diagnose=False, penalty="ridge")
     for _ in range(4):
         X = rng.standard_normal((1500, d))
         model.partial_fit(X, X @ theta + rng.standard_normal(1500))
@@ -148,9 +150,9 @@ def test_a_prediction_after_each_batch_takes_no_inverse(monkeypatch: pytest.Monk
 def test_batches_of_a_wide_model_make_no_root_of_the_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, d = np.random.default_rng(0), 700
     X, y = rng.standard_normal((60, d)), rng.standard_normal(60)
-    expected = KalproxRegressor().fit(X, y).predict(X[:1], return_std=True)
+    expected = KalproxRegressor(penalty="ridge").fit(X, y).predict(X[:1], return_std=True)
     monkeypatch.setattr(row_space.WideFactor, "L", property(lambda self: pytest.fail("a root of d x d numbers")))
-    model = KalproxRegressor().fit(X[:20], y[:20])
+    model = KalproxRegressor(penalty="ridge").fit(X[:20], y[:20])
     model.predict(X[:1], return_std=True)
     model.partial_fit(X[20:40], y[20:40]).prequential(X[40:], y[40:])
     np.testing.assert_allclose(model.predict(X[:1], return_std=True), expected, rtol=1e-9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso, LassoCV
 
-from kalprox import KalproxRegressor, model_file
+from kalprox import KalproxRegressor, model_file, penalties
 
 
 def sparse(n, d=50, true=3, seed=0):
@@ -77,7 +77,7 @@ def test_an_unlucky_first_block_does_not_decide(block):
         {"standardize": True},
         {"fit_intercept": False},
         {"forget": 0.999},
-        {"penalty": "elasticnet", "l1_ratio": 0.9},
+        {"penalty": penalties.ElasticNet(0.9)},
         {"noise": 1.0},  # with weights
     ],
     ids=lambda settings: " ".join(settings),
@@ -119,8 +119,8 @@ def test_fit_is_partial_fit_of_one_batch():
         {"forget": 0.999},
         {"noise": 1.0},
         {"fit_intercept": False},
-        {"penalty": "elasticnet", "l1_ratio": 0.9},
-        {"penalty": "group", "groups": np.arange(50) // 2},
+        {"penalty": penalties.ElasticNet(0.9)},
+        {"penalty": penalties.Group(np.arange(50) // 2)},
     ],
     ids=lambda settings: " ".join(settings),
 )

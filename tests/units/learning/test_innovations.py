@@ -40,9 +40,13 @@ def rows(kind="", n=N, d=D):
 def of_a_block(X, y, w, **settings):
     """The innovations of the rows after the first, as one block."""
     some = None if w is None else w[:FIRST]
-    belief = KalproxRegressor(diagnose=False, **settings).fit(X[:FIRST], y[:FIRST], some)._belief
+    state = (
+        KalproxRegressor(diagnose=False, **({"penalty": "ridge"} | settings))
+        .fit(X[:FIRST], y[:FIRST], some)
+        ._learner.state
+    )
     block = Block(X[FIRST:], y[FIRST:], None if w is None else w[FIRST:])
-    return belief.innovations(block, belief.learn(block), exact=True)
+    return state.innovations(block, state.learn(block), exact=True)
 
 
 def one_by_one(X, y, w, **settings):
@@ -50,7 +54,7 @@ def one_by_one(X, y, w, **settings):
     found = []
     for i in range(FIRST, len(y)):
         some = None if w is None else w[:i]
-        model = KalproxRegressor(diagnose=False, **settings).fit(X[:i], y[:i], some)
+        model = KalproxRegressor(diagnose=False, **({"penalty": "ridge"} | settings)).fit(X[:i], y[:i], some)
         sigma = w[i] ** -0.5 if settings.get("weights") == "precision" and w[i] else None
         mean, std = model.predict(X[i : i + 1], return_std=True, sigma=sigma)
         found.append((mean[0], std[0], np.broadcast_to(model.noise_dof_, mean[0].shape)))
@@ -81,7 +85,10 @@ def test_on_a_fixed_active_set_l1_is_exact(kind):
     y = np.column_stack([y, 0.7 * y + X[:, 0]]) if kind == "targets" else y
     settings = {"penalty": "l1", "alpha": 40.0}
     zeros = np.array(
-        [KalproxRegressor(**settings, diagnose=False).fit(X[:i], y[:i]).coef_ == 0 for i in range(FIRST, N)]
+        [
+            KalproxRegressor(**({"penalty": "ridge"} | settings), diagnose=False).fit(X[:i], y[:i]).coef_ == 0
+            for i in range(FIRST, N)
+        ]
     )
     assert (zeros == zeros[0]).all() and zeros[0].any()
     check(of_a_block(X, y, None, **settings), one_by_one(X, y, None, **settings), slice(None), 1e-9)
@@ -114,7 +121,7 @@ def test_forgetting_fades_a_penalty_only_within_a_block():
 def test_the_intervals_issued_are_those_before_the_block():
     for name in ("none", "ridge", "forget", "noise"):
         X, y, _ = rows()
-        model = KalproxRegressor(diagnose=False, **SETTINGS[name]).fit(X[:FIRST], y[:FIRST])
+        model = KalproxRegressor(diagnose=False, **({"penalty": "ridge"} | SETTINGS[name])).fit(X[:FIRST], y[:FIRST])
         mean, std = model.predict(X[FIRST:], return_std=True)
         found = of_a_block(X, y, None, **SETTINGS[name])
         np.testing.assert_allclose(found.issued, (y[FIRST:] - mean) / std, rtol=1e-10, atol=1e-11)
@@ -142,7 +149,7 @@ STREAMS = {
 
 
 def score(X, y, w, size, **settings):
-    model = KalproxRegressor(**settings)
+    model = KalproxRegressor(**({"penalty": "ridge"} | settings))
     if size is None:
         return model.fit(X, y, w).diagnostics_
     for i in range(0, len(y), size):
@@ -216,12 +223,12 @@ def test_rows_of_moderate_leverage_are_predicted_by_the_estimate_before_them(kin
         X[n + 1 :: 10] *= 2
     if kind == "new directions":
         X[:n, -20:] *= 1e-3
-    model = KalproxRegressor(alpha=1.0).fit(X[:n], y[:n])
-    belief, block = model._belief, Block(X[n:], y[n:])
-    assert belief.current_scorer is not None
-    _, found = belief.scored(block)
+    model = KalproxRegressor(alpha=1.0, penalty="ridge").fit(X[:n], y[:n])
+    state, block = model._learner.state, Block(X[n:], y[n:])
+    assert state.current_scorer is not None
+    _, found = state._predicted(block)
     mean, std = model.predict(block.X, return_std=True)
-    exact = belief.innovations(block, belief.learn(block))
+    exact = state.innovations(block, state.learn(block))
     if kind == "new directions":
         np.testing.assert_allclose(found.std, exact.std, rtol=1e-12)
         return

@@ -66,7 +66,7 @@ def test_noise_that_does_not_depend_on_the_inputs_is_left_alone():
 
 def _log_score(noise, X, y, size=100):
     """The mean log density of the rows after the first batch, each batch predicted before it is learned."""
-    model, scores = KalproxRegressor(noise=noise, diagnose=False), []
+    model, scores = KalproxRegressor(noise=noise, diagnose=False, penalty="ridge"), []
     for start in range(0, len(y), size):
         rows = slice(start, start + size)
         if start:
@@ -88,14 +88,14 @@ def test_a_stream_of_equal_noise_loses_little():
 def test_weights_that_say_how_the_variance_depends_on_the_inputs_leave_nothing_to_learn():
     X, noise = _rows(0)
     sd = np.exp(X[:, 0])
-    model = KalproxRegressor(noise="inputs", weights="precision", diagnose=False)
+    model = KalproxRegressor(noise="inputs", weight_kind="precision", diagnose=False, penalty="ridge")
     _streamed(model, X, X.sum(axis=1) + sd * noise, 100, sample_weight=sd**-2)
     assert np.abs(_log_ratio(model, X)).max() < 0.1
 
 
 def test_a_stream_finds_how_the_variance_depends_on_the_inputs():
     X, noise = _rows(1)
-    model = KalproxRegressor(noise="inputs", diagnose=False)
+    model = KalproxRegressor(noise="inputs", diagnose=False, penalty="ridge")
     _streamed(model, X, X.sum(axis=1) + np.exp(0.5 * X[:, 0]) * noise, 100)
     slope = np.linalg.lstsq(X, _log_ratio(model, X), rcond=None)[0]
     assert slope == pytest.approx([0.5, 0, 0], abs=4 * 0.5 * (2.27 / ROWS) ** 0.5)
@@ -170,14 +170,16 @@ def test_only_the_share_of_the_noise_is_uncertain():
     whole = model.log_uncertainty(X, np.zeros(ROWS), np.ones(ROWS))
     assert (whole > 0).all()
     np.testing.assert_allclose(model.log_uncertainty(X, np.zeros(ROWS), np.full(ROWS, 0.5)), whole / 4)
-    stream = _streamed(KalproxRegressor(noise="inputs", diagnose=False), X, X.sum(axis=1) + u, 100)
+    stream = _streamed(KalproxRegressor(noise="inputs", diagnose=False, penalty="ridge"), X, X.sum(axis=1) + u, 100)
     assert stream._predictive(X[:5], None, None, 0.0).dof == pytest.approx(np.full(5, stream.noise_dof_))
     assert (stream._predictive(X[:5], None, None, None).dof < stream.noise_dof_).all()
 
 
 def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
     X, noise = _rows(8, 400)
-    model = _streamed(KalproxRegressor(noise="inputs"), X, X.sum(axis=1) + np.exp(X[:, 0]) * noise, 100)
+    model = _streamed(
+        KalproxRegressor(noise="inputs", penalty="ridge"), X, X.sum(axis=1) + np.exp(X[:, 0]) * noise, 100
+    )
     found = model._predictive(X, None, None, None)
     low, high = model.predict_interval(X, 0.9)
     np.testing.assert_allclose(high - low, 2 * found.std * stats.t.ppf(0.95, found.dof), rtol=1e-9)
@@ -188,7 +190,9 @@ def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
 def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
     X, noise = _rows(9, 2600)
     y = X.sum(axis=1) + np.exp(X[:, 0]) * noise
-    single, batch = (KalproxRegressor(noise="inputs").partial_fit(X[:2400], y[:2400]) for _ in range(2))
+    single, batch = (
+        KalproxRegressor(noise="inputs", penalty="ridge").partial_fit(X[:2400], y[:2400]) for _ in range(2)
+    )
     _streamed(single, X[2400:], y[2400:], 1)
     batch.partial_fit(X[2400:], y[2400:])
     weights = [model._learner.belief.input_noise._weights for model in (single, batch)]
@@ -200,6 +204,8 @@ def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
 def test_the_innovations_of_a_long_batch_are_those_of_single_rows():
     X, noise = _rows(0, 1500)
     y = X.sum(axis=1) + np.exp(0.5 * X[:, 0]) * noise
-    scores = [_streamed(KalproxRegressor(noise="inputs"), X, y, size).diagnostics_ for size in (10, 1500)]
+    scores = [
+        _streamed(KalproxRegressor(noise="inputs", penalty="ridge"), X, y, size).diagnostics_ for size in (10, 1500)
+    ]
     assert scores[0].nis == pytest.approx(scores[1].nis, rel=0.01)
     assert scores[0].mean_log_score == pytest.approx(scores[1].mean_log_score, abs=2e-3)

@@ -7,11 +7,16 @@ import statsmodels.api as sm
 from data import linear
 from scipy.stats import binom
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, penalties
 from kalprox.information.base import LeastSquares
-from kalprox.learning.belief import PenaltyTooStrong
+from kalprox.learning.doubts import PenaltyTooStrong
 
-KINKED = {"l1": {}, "elasticnet": {}, "group": {"groups": [0, 0, 1, 1, 2]}, "box": {"bounds": (-0.5, 0.5)}}
+KINKED = {
+    "l1": "l1",
+    "elasticnet": "elasticnet",
+    "group": penalties.Group([0, 0, 1, 1, 2]),
+    "box": penalties.Box(-0.5, 0.5),
+}
 
 
 def ends(model, level=0.95, **options):
@@ -93,7 +98,7 @@ def test_a_nonlinear_link_is_linearised_at_the_estimate():
     rng = np.random.default_rng(0)
     X, theta = rng.normal(size=(2000, 3)), np.array([1.0, 0.0, -1.0])
     y = 1 / (1 + np.exp(-X @ theta)) + 0.1 * rng.normal(size=2000)
-    kinked, plain = (KalproxRegressor("sigmoid", penalty=p, alpha=0.5).fit(X, y) for p in ("l1", None))
+    kinked, plain = (KalproxRegressor(link="sigmoid", penalty=p, alpha=0.5).fit(X, y) for p in ("l1", None))
     np.testing.assert_allclose(ends(kinked), ends(plain), atol=0.2 * plain.coef_std_.max())
 
 
@@ -113,7 +118,9 @@ def radius(std, dof, z2, g, a=0.05):
 def test_the_anytime_interval_is_that_of_the_formula(settings):
     X, y = linear(150, 3)
     X = X * [1, 1e-3, 1e4] + [5, 0, 0]
-    model = KalproxRegressor(standardize=True, diagnose=False, **settings)  # no batch is cut to predict its rows
+    model = KalproxRegressor(
+        standardize=True, diagnose=False, **({"penalty": "ridge"} | settings)
+    )  # no batch is cut to predict its rows
     for rows in np.split(np.arange(150), [40, 41, 90]):
         model.partial_fit(X[rows], y[rows])
     intercept = settings.get("fit_intercept", True)
@@ -162,7 +169,7 @@ def test_of_400_looks_none_misses_in_95_of_100_streams(kind, streams):
 
 def test_the_scale_of_a_sequence_is_saved_and_kept(tmp_path):
     X, y = linear(200, 3)
-    model = KalproxRegressor().partial_fit(X[:50], y[:50])
+    model = KalproxRegressor(penalty="ridge").partial_fit(X[:50], y[:50])
     model.save(tmp_path / "model.kalprox")
     again = KalproxRegressor.load(tmp_path / "model.kalprox")
     for one in (model, again):
@@ -175,11 +182,11 @@ def test_what_is_refused():
     X, y = linear(60, 2)
     for anytime in (False, True):
         with pytest.raises(ValueError, match="level must be strictly between 0 and 1"):
-            KalproxRegressor().fit(X, y).coef_interval(1.0, anytime)
+            KalproxRegressor(penalty="ridge").fit(X, y).coef_interval(1.0, anytime)
     with pytest.raises(ValueError, match="anytime=True needs forget=1"):
-        KalproxRegressor(forget=0.99).fit(X, y).coef_interval(anytime=True)
+        KalproxRegressor(forget=0.99, penalty="ridge").fit(X, y).coef_interval(anytime=True)
     with pytest.raises(ValueError, match="anytime=True needs link='identity'"):
-        KalproxRegressor("tanh").fit(X, np.tanh(y)).coef_interval(anytime=True)
+        KalproxRegressor(link="tanh", penalty="ridge").fit(X, np.tanh(y)).coef_interval(anytime=True)
 
 
 def inputs_of_scale(scale, link, seed=0):
@@ -194,11 +201,11 @@ def inputs_of_scale(scale, link, seed=0):
 def test_a_penalty_that_leaves_nearly_nothing_of_the_coefficients_warns(scale, link):
     """alpha=1 on columns of size 1e-3 gave 0.28 +- 0.23 where 100 is true, and said nothing."""
     X, y, coef = inputs_of_scale(scale, link)
-    model = KalproxRegressor(link).fit(X, y)
+    model = KalproxRegressor(link=link, penalty="ridge").fit(X, y)
     with pytest.warns(PenaltyTooStrong, match="standardize=True"):
         low, high = model.coef_interval()
     assert not ((low <= coef) & (coef <= high)).any()
-    free = KalproxRegressor(link, penalty=None).fit(X, y)
+    free = KalproxRegressor(link=link, penalty=None).fit(X, y)
     free.coef_interval()  # no warning
     assert (np.abs(free.coef_ - coef) < 4 * free.coef_std_).all()
 
@@ -207,7 +214,7 @@ def test_a_penalty_that_leaves_nearly_nothing_of_the_coefficients_warns(scale, l
 def test_a_penalty_that_hardly_moves_the_coefficients_does_not_warn(scale):
     """The coefficients contradict the prior, but the rows outweigh it."""
     X, y, _ = inputs_of_scale(scale, "identity")
-    KalproxRegressor().fit(X, y).coef_interval()
+    KalproxRegressor(penalty="ridge").fit(X, y).coef_interval()
 
 
 @pytest.mark.slow
@@ -218,15 +225,15 @@ def test_coefficients_drawn_from_the_prior_do_not_contradict_it():
         rng = np.random.default_rng(seed)
         X, n = rng.normal(size=(200, 5)) * [1, 0.1][seed // 2 % 2], [20, 200][seed % 2]
         y = X @ rng.normal(size=5) + rng.normal(size=200)
-        warned += KalproxRegressor().fit(X[:n], y[:n])._learner.belief.interval_doubt != ""
+        warned += KalproxRegressor(penalty="ridge").fit(X[:n], y[:n])._learner.belief.interval_doubt != ""
     assert warned <= binom.ppf(0.999, 200, 0.001) + 1
 
 
 def test_each_target_may_contradict_the_penalty():
     X, y, _ = inputs_of_scale(1e-2, "identity")
     noise = np.random.default_rng(1).normal(size=len(y))
-    assert KalproxRegressor().fit(X, np.stack([noise, y], axis=1))._learner.belief.interval_doubt
-    assert not KalproxRegressor().fit(X, np.stack([noise, noise], axis=1))._learner.belief.interval_doubt
+    assert KalproxRegressor(penalty="ridge").fit(X, np.stack([noise, y], axis=1))._learner.belief.interval_doubt
+    assert not KalproxRegressor(penalty="ridge").fit(X, np.stack([noise, noise], axis=1))._learner.belief.interval_doubt
 
 
 def test_the_triangle_is_read_as_often_for_many_targets_as_for_two(monkeypatch):

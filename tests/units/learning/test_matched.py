@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from kalprox.forgetting import ByRow, RandomWalk
-from kalprox.learning.matched import MatchedBelief
+from kalprox.learning.matched import Matched
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli
 from kalprox.sources import Block
@@ -20,9 +20,9 @@ def stream(n=40):
     return X, (X[:, 0] - 3 + rng.logistic(size=n) > 0).astype(float)
 
 
-def belief(way, X, y):
+def started(way, X, y):
     settings = Settings.of(likelihood="bernoulli", forget="auto").forgetting_by(way)
-    return MatchedBelief.start(settings, [Block(X, y)])
+    return Matched.start(settings, [Block(X, y)])
 
 
 def by_hand(X, y, factor, step, center):
@@ -51,18 +51,18 @@ def by_hand(X, y, factor, step, center):
 @pytest.mark.parametrize(("way", "factor", "step"), [(ByRow(1.0), 1, 0), (ByRow(0.9), 0.9, 0)])
 def test_probabilities_and_estimates_are_those_of_dense_formulas(way, factor, step):
     X, y = stream()
-    start = belief(way, X, y)
-    after, found = start.scored(Block(X, y))
+    start = started(way, X, y)
+    after, found = start._predicted(Block(X, y))
     p, theta = by_hand(X, y, factor, step, start.fixed.center)
     late = slice(6, None)  # before, 20 nodes are few for a belief as wide as the prior: errors of up to 0.004
     np.testing.assert_allclose(found.mean[late], p[late], atol=1e-3)
-    np.testing.assert_allclose(after.posterior.mean, theta, atol=1e-3)
+    np.testing.assert_allclose(after.belief.posterior.mean, theta, atol=1e-3)
 
 
 def test_walk_of_the_intercept_is_a_step_of_its_variance():
     X, y = stream()
-    plain, walks = (belief(way, X, y).learn(Block(X, y)) for way in (ByRow(1.0), RandomWalk(0.0, intercept=0.5)))
-    before = belief(ByRow(1.0), X, y).learn(Block(X[:-1], y[:-1]))
+    plain, walks = (started(way, X, y).learn(Block(X, y)) for way in (ByRow(1.0), RandomWalk(0.0, intercept=0.5)))
+    before = started(ByRow(1.0), X, y).learn(Block(X[:-1], y[:-1]))
     live = before.filter
     live.step = 0.5
     live.match(before.fixed.rows(X[-1:])[0], float(y[-1]))
@@ -70,33 +70,37 @@ def test_walk_of_the_intercept_is_a_step_of_its_variance():
     added[0, 0] = 0.5
     some = np.linalg.inv(plain.A + 1e-12 * np.eye(3)) + added
     np.testing.assert_allclose(np.linalg.inv(live.A + 1e-12 * np.eye(3)), some, rtol=1e-5, atol=1e-6)
-    assert walks.posterior.var()[0] > plain.posterior.var()[0]
+    assert walks.belief.posterior.var()[0] > plain.belief.posterior.var()[0]
 
 
 def test_the_filter_and_the_belief_predict_the_same_and_any_split_does():
     X, y = stream()
-    start = belief(ByRow(0.95), X, y)
+    start = started(ByRow(0.95), X, y)
     whole = start.learn(Block(X, y))
     parts = start
     for i in range(0, len(y), 7):
         parts = parts.learn(Block(X[i : i + 7], y[i : i + 7]))
     np.testing.assert_allclose(parts.A, whole.A, rtol=1e-10)
-    np.testing.assert_allclose(whole.filter.predict(X).mean, whole.predict(X).mean, rtol=1e-8)
-    np.testing.assert_allclose(whole.filter.output(X)[1], whole.posterior.leverage(whole.fixed.rows(X)), rtol=1e-8)
+    np.testing.assert_allclose(whole.filter.predict(X).mean, whole.belief.predict(X).mean, rtol=1e-8)
+    np.testing.assert_allclose(
+        whole.filter.output(X)[1], whole.belief.posterior.leverage(whole.fixed.rows(X)), rtol=1e-8
+    )
 
 
 def test_without_the_first_row_in_its_sums_the_belief_says_the_same():
     X, y = stream()
-    found = belief(ByRow(0.95), X[:1], y[:1]).learn(Block(X, y))
+    found = started(ByRow(0.95), X[:1], y[:1]).learn(Block(X, y))
     other = found.without_rows()
     assert not np.array_equal(other.fixed.center, X[0])
-    np.testing.assert_allclose(other.coef, found.coef, atol=2e-2)  # the weak prior of the intercept is elsewhere
+    np.testing.assert_allclose(
+        other.belief.coef, found.belief.coef, atol=2e-2
+    )  # the weak prior of the intercept is elsewhere
 
 
 def test_weights_are_repetitions_and_bad_targets_are_refused():
     X, y = stream(6)
-    start = belief(ByRow(0.9), X, y)
+    start = started(ByRow(0.9), X, y)
     none = start.learn(Block(X, y, np.array([1.0, 1, 1, 1, 1, 0])))
     np.testing.assert_allclose(none.A, start.learn(Block(X[:5], y[:5])).A, rtol=1e-12)
     assert start.learn(Block(X, y, np.full(6, 2.0))).rows == pytest.approx(start.learn(Block(X, y)).rows * 1.0, rel=0.7)
-    assert isinstance(start.posterior.likelihood, Bernoulli)
+    assert isinstance(start.belief.posterior.likelihood, Bernoulli)

@@ -52,12 +52,13 @@ def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted
     settings = Settings.of(likelihood=likelihood)
     learner = Learner(settings)
     learner.fit(ArraySource(X[:2900], y[:2900], None, block_rows=1000))
-    belief = learner.belief
+    state = learner.state
     for i in range(2900, 3000):
-        belief = belief.learn(one(X, y, i, weights))
+        state = state.learn(one(X, y, i, weights))
         learner.learn(one(X, y, i, weights))
     assert isinstance(learner._stream._rows, MatchedRows) and len(learner._stream._rows) == 100
-    assert belief.n_held == 0
+    belief = state.belief
+    assert state.n_held == 0
     np.testing.assert_allclose(learner.belief.coef, belief.coef, rtol=1e-10)
     np.testing.assert_allclose(learner.belief.posterior.cov(), belief.posterior.cov(), rtol=1e-9, atol=1e-12)
     live = learner._stream._rows.followed()

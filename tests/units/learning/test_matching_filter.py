@@ -31,7 +31,7 @@ def test_rows_equal_those_that_the_belief_takes_one_by_one():
         blocks._learn(block, settings)
         if i > 1:
             assert isinstance(rows._following(), ClassFilter)
-    assert rows.belief.state.held is None
+    assert rows.state.proximal.held is None
     difference = np.abs(rows.belief.coef - blocks.belief.coef) / blocks.belief.coef_std
     assert difference.max() < 0.05  # a row that extrapolates is refined with those folded by then
     np.testing.assert_allclose(rows.belief.coef_std, blocks.belief.coef_std, rtol=0.01)

@@ -116,13 +116,13 @@ def test_merging_is_the_mean_of_both_by_their_rows():
 def test_what_cannot_be_given_is_refused():
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = X.sum(axis=1) + np.random.default_rng(1).normal(size=60)
-    model = KalproxRegressor().partial_fit(X, y)
+    model = KalproxRegressor(penalty="ridge").partial_fit(X, y)
     with pytest.raises(ValueError, match=r"level must be one of 0\.5, 0\.8, 0\.9, 0\.95, 0\.99 .* got 0\.7"):
         model.predict_interval(X, 0.7, method="conformal")
     with pytest.raises(ValueError, match="method must be one of gaussian, conformal; got 'exact'"):
         model.predict_interval(X, 0.9, method="exact")
     with pytest.raises(ValueError, match="Conformal intervals need rows that were predicted"):
-        KalproxRegressor(diagnose=False).fit(X, y).predict_interval(X, 0.9, method="conformal")
+        KalproxRegressor(diagnose=False, penalty="ridge").fit(X, y).predict_interval(X, 0.9, method="conformal")
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 700])
@@ -131,7 +131,7 @@ def test_the_misses_are_those_of_the_intervals_that_were_issued(size):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 3))
     y = X.sum(axis=1) + rng.standard_t(2, size=900) * (1 + (np.arange(900) > 500))
-    model = KalproxRegressor().fit(X[:200], y[:200])
+    model = KalproxRegressor(penalty="ridge").fit(X[:200], y[:200])
     first, missed = model._learner.quantiles, np.zeros(2)
     for i in range(200, 900, size):
         low, high = model.predict_interval(X[i : i + size], 0.9, method="conformal")
@@ -151,14 +151,14 @@ def delays():
 def test_flights_one_by_one_and_in_blocks():
     X, y = delays()
     i = CONFORMAL_LEVELS.index(0.9)
-    model, inside = KalproxRegressor().fit(X[:1000], y[:1000]), []
+    model, inside = KalproxRegressor(penalty="ridge").fit(X[:1000], y[:1000]), []
     for t in range(1000, 13_000):
         low, high = model.predict_interval(X[t : t + 1], 0.9, method="conformal")
         inside.append(low[0] <= y[t] <= high[0])
         model.partial_fit(X[t : t + 1], y[t : t + 1])
     assert abs(np.mean(inside) - 0.9) < 0.003
     assert np.convolve(inside, np.ones(1000) / 1000, "valid").min() > 0.77
-    blocks = KalproxRegressor()
+    blocks = KalproxRegressor(penalty="ridge")
     for start in range(0, len(y), 1000):
         blocks.partial_fit(X[start : start + 1000], y[start : start + 1000])
     assert abs(blocks._learner.quantiles.coverage[i] - 0.9) < 0.005

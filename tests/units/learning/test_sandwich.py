@@ -68,7 +68,7 @@ def test_the_sums_are_those_of_a_loop(kind, case):
     if case == "groups":
         options["groups"] = rng.integers(0, 6, size=40)
     alpha = 3.0 if case == "ridge" else 0.0
-    settings = {"weights": case} if "weights" in options else {}
+    settings = {"weight_kind": case} if "weights" in options else {}
     settings |= {"penalty": "ridge", "alpha": alpha} if alpha else {}
     weights, groups = options.get("weights"), options.get("groups")
     model = streamed(X, y, cuts, weights, groups, coef_cov=kind, **settings)

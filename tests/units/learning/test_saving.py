@@ -13,8 +13,9 @@ from kalprox import KalproxRegressor, model_file
 from kalprox.forgetting import Window
 from kalprox.jobs.model import TableModel
 from kalprox.learning import saving
-from kalprox.learning.filtered import FilteredBelief
+from kalprox.learning.linearised import Linearised
 from kalprox.learning.saving import from_parts
+from kalprox.likelihoods import Gaussian
 from kalprox.model_file import ModelFileError
 
 RNG = np.random.default_rng(3)
@@ -65,14 +66,14 @@ def test_many_odd_fits_are_loaded_and_learn_on_identically(part, tmp_path):
 
 
 def test_a_model_that_cannot_be_restored_is_not_written(tmp_path, monkeypatch):
-    model = KalproxRegressor(link="tanh", targets="any").partial_fit(X, Y)
+    model = KalproxRegressor(link="tanh", likelihood=Gaussian(targets="any"), penalty="ridge").partial_fit(X, Y)
     model.save(tmp_path / "model")
     before = (tmp_path / "model").read_bytes()
 
     def strict(cls, settings, d, saved):
         raise ValueError("it must be positive definite")
 
-    monkeypatch.setattr(FilteredBelief, "restored", classmethod(strict))
+    monkeypatch.setattr(Linearised, "restored", classmethod(strict))
     with pytest.raises(ModelFileError, match="not of an estimator"):
         model.partial_fit(X, Y).save(tmp_path / "model")
     assert (tmp_path / "model").read_bytes() == before and os.listdir(tmp_path) == ["model"]
@@ -86,7 +87,7 @@ def test_a_model_that_is_restored_otherwise_is_not_written(tmp_path, monkeypatch
 
     monkeypatch.setattr(saving, "from_parts", forgetful)
     with pytest.raises(ModelFileError, match="could not be read back as it was written"):
-        KalproxRegressor().fit(X, Y).save(tmp_path / "model")
+        KalproxRegressor(penalty="ridge").fit(X, Y).save(tmp_path / "model")
     assert os.listdir(tmp_path) == []
 
 
@@ -98,19 +99,19 @@ def contents(tmp_path_factory):
     """Return the contents of model files."""
     file = tmp_path_factory.mktemp("models") / "model"
     found = []
-    labels, streamed = np.arange(200) % 5, KalproxRegressor().fit(X[:150], Y[:150])
+    labels, streamed = np.arange(200) % 5, KalproxRegressor(penalty="ridge").fit(X[:150], Y[:150])
     for i in range(150, 180):
         streamed.partial_fit(X[i : i + 1], Y[i : i + 1])
     unit = (Y - Y.min()) / np.ptp(Y)
     for model in (
         streamed,
         KalproxRegressor(penalty="l1", alpha="auto").fit(X, Y),
-        KalproxRegressor(coef_cov="clustered").fit(X, Y, groups=labels),
-        KalproxRegressor(coef_cov="robust", forget=0.99).fit(X, np.c_[Y, -Y]),
-        KalproxRegressor(noise="inputs").fit(X, Y),
-        KalproxRegressor("sigmoid", coef_cov="robust").partial_fit(X, unit),
-        KalproxRegressor("sigmoid").partial_fit(X[:20], unit[:20]),
-        KalproxRegressor("sigmoid", start=np.zeros(4)).fit(X, unit),
+        KalproxRegressor(coef_cov="clustered", penalty="ridge").fit(X, Y, clusters=labels),
+        KalproxRegressor(coef_cov="robust", forget=0.99, penalty="ridge").fit(X, np.c_[Y, -Y]),
+        KalproxRegressor(noise="inputs", penalty="ridge").fit(X, Y),
+        KalproxRegressor(link="sigmoid", coef_cov="robust", penalty="ridge").partial_fit(X, unit),
+        KalproxRegressor(link="sigmoid", penalty="ridge").partial_fit(X[:20], unit[:20]),
+        KalproxRegressor(link="sigmoid", start=np.zeros(4), penalty="ridge").fit(X, unit),
     ):
         model.save(file)
         found.append(file.read_bytes())
@@ -164,7 +165,7 @@ def test_thousands_of_mutated_files_are_refused_or_predict(contents, tmp_path):
         ({"feature_names": [1, 2, 3]}, {}),
         ({"feature_names": "abc"}, {}),
         ({"settings": {"start": {"array": ["0", "1"]}}}, {}),
-        ({"settings": {"on_bad_rows": "perhaps"}}, {}),
+        ({"settings": {"missing": "perhaps"}}, {}),
         ({"settings": {"max_passes": [1]}}, {}),
         ({"settings": {"tol": "small"}}, {}),
         ({}, {"belief.information.T": np.zeros((5, 5), np.int64)}),
@@ -181,7 +182,7 @@ def test_thousands_of_mutated_files_are_refused_or_predict(contents, tmp_path):
     ],
 )
 def test_what_learning_cannot_have_produced_is_refused(change, arrays, tmp_path):
-    KalproxRegressor(coef_cov="robust").fit(X, Y).save(tmp_path / "model")
+    KalproxRegressor(coef_cov="robust", penalty="ridge").fit(X, Y).save(tmp_path / "model")
     header, old = model_file.read(tmp_path / "model")
     settings = header["settings"] | change.get("settings", {})
     model_file.write(tmp_path / "model", header | change | {"settings": settings}, old | arrays)
@@ -192,7 +193,7 @@ def test_what_learning_cannot_have_produced_is_refused(change, arrays, tmp_path)
 @pytest.mark.parametrize("batch", [-1.0, 0.5, 31.0, np.nan])
 def test_buffered_rows_of_impossible_batches_are_refused(batch, tmp_path):
     """A batch of -1 rows made reading loop for ever."""
-    model = KalproxRegressor().fit(X[:100], Y[:100])
+    model = KalproxRegressor(penalty="ridge").fit(X[:100], Y[:100])
     for i in range(100, 130):
         model.partial_fit(X[i : i + 1], Y[i : i + 1])
     model.save(tmp_path / "model")
@@ -206,10 +207,10 @@ def test_buffered_rows_of_impossible_batches_are_refused(batch, tmp_path):
 def test_a_window_of_many_rows_and_rows_that_are_held_are_few_arrays(tmp_path):
     """One array for each field, however many blocks the rows came in: the header of a file must not grow with them."""
     rows, gaps = RNG.normal(size=(3000, 3)), RNG.normal(size=(300, 3))
-    window = KalproxRegressor(forget=Window(2000)).partial_fit(rows, rows[:, 0])
+    window = KalproxRegressor(forget=Window(2000), penalty="ridge").partial_fit(rows, rows[:, 0])
     gaps[::2, 1] = np.nan
     gaps[1::2, 2] = np.nan
-    held = KalproxRegressor(missing="marginalize")
+    held = KalproxRegressor(missing="marginalize", penalty="ridge")
     for i in range(300):
         held.partial_fit(gaps[i : i + 1], gaps[i : i + 1, 0])
     for model in (window, held):

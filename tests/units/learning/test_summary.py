@@ -9,6 +9,7 @@ from data import linear
 
 from kalprox import KalproxRegressor
 from kalprox.learning import summary as module
+from kalprox.likelihoods import Gaussian
 from kalprox.linalg.factor import Factor
 
 pytestmark = pytest.mark.filterwarnings("ignore:The first prediction step overshoots")
@@ -33,7 +34,7 @@ def test_the_numbers_are_those_of_statsmodels(kind, fit_intercept):
     assert found.names == (["intercept"] if fit_intercept else []) + ["x0", "x1", "x2"]
     for mine, theirs in [
         (found.coef, expected.params),
-        (found.std, expected.bse),
+        (found.se, expected.bse),
         (found.t, expected.tvalues),
         (found.p, expected.pvalues),
         (np.column_stack([found.low, found.high]), expected.conf_int(0.1)),
@@ -50,7 +51,7 @@ def test_the_numbers_are_those_of_statsmodels(kind, fit_intercept):
 def test_weights_of_precision_are_weighted_least_squares():
     X, y = rows()
     w = np.random.default_rng(1).uniform(0.1, 2, size=len(y))
-    found = KalproxRegressor(penalty=None, weights="precision").fit(X, y, sample_weight=w).summary()
+    found = KalproxRegressor(penalty=None, weight_kind="precision").fit(X, y, sample_weight=w).summary()
     expected = sm.WLS(y, sm.add_constant(X), weights=w).fit()
     for mine, theirs in ((found.t, expected.tvalues), (found.p, expected.pvalues), (found.r2, expected.rsquared)):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)
@@ -60,7 +61,7 @@ def test_a_given_noise_has_the_normal_distribution():
     X, y = rows()
     found = KalproxRegressor(penalty=None, noise=4.0).fit(X, y).summary()
     std = 2 * np.sqrt(np.diag(np.linalg.inv(sm.add_constant(X).T @ sm.add_constant(X))))
-    np.testing.assert_allclose(found.std, std, rtol=1e-9)
+    np.testing.assert_allclose(found.se, std, rtol=1e-9)
     from scipy.stats import norm
 
     np.testing.assert_allclose(found.p, 2 * norm.sf(np.abs(found.coef / std)), rtol=1e-9)
@@ -72,16 +73,20 @@ def test_a_given_noise_has_the_normal_distribution():
         ({"penalty": "l1", "alpha": 5.0}, ("t", "p", "log_evidence"), "t and p are empty: the penalty sets"),
         ({"penalty": "box"}, ("t", "p", "log_evidence"), "The 95% intervals are debiased"),
         ({"penalty": None}, ("log_evidence",), "The log evidence is empty"),
-        ({"link": "softplus", "targets": "any"}, ("r2", "log_evidence"), "R2 is empty: with a nonlinear link"),
+        (
+            {"link": "softplus", "likelihood": Gaussian(targets="any")},
+            ("r2", "log_evidence"),
+            "R2 is empty: with a nonlinear link",
+        ),
         ({"noise": "inputs"}, ("r2",), "R2 is empty: with noise='inputs'"),
         ({}, (), "only differences between models of the same y"),
     ],
 )
 def test_what_is_not_defined_is_left_empty_and_a_footnote_says_why(settings, empty, reason):
-    found = KalproxRegressor(**settings).fit(*rows()).summary()
+    found = KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(*rows()).summary()
     for name in ("t", "p", "r2", "edf", "log_evidence"):
         assert np.isnan(getattr(found, name)).all() == (name in empty), name
-    assert np.isfinite([found.coef, found.std, found.low, found.high]).all()
+    assert np.isfinite([found.coef, found.se, found.low, found.high]).all()
     assert any(reason in note for note in found.notes), found.notes
     assert all(len(line) <= 80 for line in str(found).splitlines())
 
@@ -99,7 +104,7 @@ def test_a_constant_target_and_undetermined_columns_are_said():
 def test_the_text_fits_in_80_columns_and_html_is_escaped():
     names = ["<script>alert(1)</script>" * 4, "温度" * 30, "a\x1b[31m\nb", *(f"column {i}" for i in range(97))]
     X, y = linear(400, 100)[:2]
-    found = KalproxRegressor().fit(pd.DataFrame(X * 1e-9, columns=names), -1e12 * y).summary()
+    found = KalproxRegressor(penalty="ridge").fit(pd.DataFrame(X * 1e-9, columns=names), -1e12 * y).summary()
     text = str(found)
     assert all(module._width(line) <= 80 for line in text.splitlines())
     assert "\x1b" not in text and "... and 41 more; to_frame() has all of them" in text
@@ -121,13 +126,16 @@ def test_the_frame_is_of_the_kind_the_model_was_fitted_to(library, tmp_path):
     X, y = rows()
     names = ["a", "b", "c"]
     given = pd.DataFrame(X, columns=names) if library is pd else pl.DataFrame(X, schema=names)
-    for model in (KalproxRegressor().fit(given, y), KalproxRegressor().partial_fit(given, y)):
+    for model in (
+        KalproxRegressor(penalty="ridge").fit(given, y),
+        KalproxRegressor(penalty="ridge").partial_fit(given, y),
+    ):
         frame = model.to_frame(level=0.8)
         assert isinstance(frame, library.DataFrame)
-        assert list(frame.columns) == ["name", "coef", "std", "low", "high", "t", "p"]
+        assert list(frame.columns) == ["name", "coef", "se", "low", "high", "t", "p"]
         assert list(frame["name"]) == ["intercept", *names]
         np.testing.assert_array_equal(frame["low"].to_numpy()[1:], model.coef_interval(0.8)[0])
-    assert isinstance(KalproxRegressor().fit(X, y).to_frame(), pd.DataFrame)
+    assert isinstance(KalproxRegressor(penalty="ridge").fit(X, y).to_frame(), pd.DataFrame)
     sparse = KalproxRegressor(penalty="l1").fit(given, y).to_frame()
     assert sparse["p"].is_null().all() if library is pl else sparse["p"].isna().all()
 
@@ -138,14 +146,14 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
 
     monkeypatch.setattr(module, "import_module", missing)
     with pytest.raises(ImportError, match="to_frame needs pandas, which is not installed: pip install pandas"):
-        KalproxRegressor().fit(*rows()).to_frame()
+        KalproxRegressor(penalty="ridge").fit(*rows()).to_frame()
     with pytest.raises(ValueError, match="kind must be 'pandas' or 'polars'"):
-        KalproxRegressor().fit(*rows()).summary().to_frame("arrow")
+        KalproxRegressor(penalty="ridge").fit(*rows()).summary().to_frame("arrow")
 
 
 @pytest.mark.parametrize("settings", [{}, {"coef_cov": "robust"}, {"penalty": "l1", "alpha": 5.0}])
 def test_a_summary_reads_the_posterior_once(settings, monkeypatch):
-    model = KalproxRegressor(**settings).fit(*rows())
+    model = KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(*rows())
     made = []
     of = Factor.of.__func__
     monkeypatch.setattr(Factor, "of", classmethod(lambda cls, *args, **how: made.append(1) or of(cls, *args, **how)))
@@ -155,11 +163,11 @@ def test_a_summary_reads_the_posterior_once(settings, monkeypatch):
 
 def test_level_is_checked():
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
-        KalproxRegressor().fit(*rows()).summary(95)
+        KalproxRegressor(penalty="ridge").fit(*rows()).summary(95)
 
 
 def test_the_repr_shows_no_long_arrays():
     X, y = rows(d=40)
-    model = KalproxRegressor(penalty="group", groups=[0] * 40, bounds=(np.zeros(40), 1.0)).fit(X, y)
-    assert "bounds=(<array of shape (40,)>, 1.0), groups=<array of shape (40,)>, penalty='group'" in repr(model)
+    model = KalproxRegressor(link="sigmoid", start=np.zeros(41), penalty="ridge").fit(X, y > 0)
+    assert "start=<array of shape (41,)>" in repr(model)
     assert repr(KalproxRegressor(start=[0.0, 1.0])) == "KalproxRegressor(start=[0.0, 1.0])"

@@ -57,13 +57,13 @@ SIZES = [1, 1, 3, 40, 1, 1, 7, 300, 1, 16, 2, 200, 1, 1, 25]
 def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
     X, y = linear(600, 3)
     y = y if targets == 1 else np.column_stack([y, y**2])
-    *_, plain = in_batches(KalproxRegressor(**settings), X, y, SIZES)
-    for model in in_batches(KalproxRegressor(**settings), X, y, SIZES):
+    *_, plain = in_batches(KalproxRegressor(**({"penalty": "ridge"} | settings)), X, y, SIZES)
+    for model in in_batches(KalproxRegressor(**({"penalty": "ridge"} | settings)), X, y, SIZES):
         model.predict(X[:1], return_std=True)
         model.predict(X[:5])
         _ = model.coef_std_, model.diagnostics_.rows, model._learner.quantiles, model.noise_var_
     same_state(model, plain)
-    model = KalproxRegressor(**settings)
+    model = KalproxRegressor(**({"penalty": "ridge"} | settings))
     for start, size in zip(np.cumsum([0, *SIZES]), SIZES, strict=False):
         model.partial_fit(X[start : start + size], y[start : start + size])
         model.save(tmp_path / "model")
@@ -71,7 +71,7 @@ def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
     np.testing.assert_array_equal(model.coef_, plain.coef_)
     assert model.diagnostics_.rows == plain.diagnostics_.rows
     same_score(model, plain, 1e-9)  # a restored filter starts from the information, not from its own rounding
-    half = KalproxRegressor(**settings)
+    half = KalproxRegressor(**({"penalty": "ridge"} | settings))
     for i, model in enumerate(in_batches(half, X, y, SIZES)):
         if i == 9:
             other = copy.deepcopy(model)
@@ -85,7 +85,7 @@ def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
 def test_a_refused_batch_loses_nothing(bad):
     X, y = linear(200, 3)
     for size in (1, 20, 150):
-        model, plain = KalproxRegressor(), KalproxRegressor()
+        model, plain = KalproxRegressor(penalty="ridge"), KalproxRegressor(penalty="ridge")
         for i in range(0, 200, size):
             for one in (model, plain):
                 one.partial_fit(X[i : i + size], y[i : i + size])
@@ -103,8 +103,8 @@ def test_without_diagnosis_nothing_is_scored_and_the_same_is_learned():
     X, y = linear(700, 3)
     for settings in ({}, {"penalty": None}, {"forget": 0.99}, {"penalty": "l1"}, {"standardize": True}):
         for sizes in ([1] * 60, SIZES, [700]):
-            *_, model = in_batches(KalproxRegressor(**settings), X, y, sizes)
-            *_, silent = in_batches(KalproxRegressor(diagnose=False, **settings), X, y, sizes)
+            *_, model = in_batches(KalproxRegressor(**({"penalty": "ridge"} | settings)), X, y, sizes)
+            *_, silent = in_batches(KalproxRegressor(diagnose=False, **({"penalty": "ridge"} | settings)), X, y, sizes)
             np.testing.assert_allclose(silent.coef_, model.coef_, rtol=1e-9)
             np.testing.assert_allclose(silent.coef_std_, model.coef_std_, rtol=1e-9)
             assert silent.diagnostics_.rows == silent._learner.quantiles.rows == 0
@@ -112,7 +112,7 @@ def test_without_diagnosis_nothing_is_scored_and_the_same_is_learned():
 
 def test_rows_learned_without_diagnosis_move_nothing_afterwards():
     X, y = linear(120, 3)
-    model = KalproxRegressor(diagnose=False).fit(X[:100], y[:100])
+    model = KalproxRegressor(diagnose=False, penalty="ridge").fit(X[:100], y[:100])
     for i in range(100, 110):
         model.partial_fit(X[i : i + 1], 1e6 * y[i : i + 1])
     model.set_params(diagnose=True)
@@ -139,7 +139,9 @@ LEARNERS = {
 def test_prequential_is_predict_then_partial_fit_row_by_row(name):
     X, y, _ = behind_link("tanh", 160, 3) if name == "link" else (*linear(160, 3), None)
     first = 100 if name == "link" else 40
-    block, rows = (KalproxRegressor(**LEARNERS[name]).partial_fit(X[:first], y[:first]) for _ in range(2))
+    block, rows = (
+        KalproxRegressor(**({"penalty": "ridge"} | LEARNERS[name])).partial_fit(X[:first], y[:first]) for _ in range(2)
+    )
     mean, std = block.prequential(X[first:], y[first:])
     for i in range(first, 160):
         expected = rows.predict(X[i : i + 1], return_std=True)
@@ -157,7 +159,8 @@ def test_prequential_is_predict_then_partial_fit_row_by_row(name):
 def test_a_short_batch_is_predicted_where_no_filter_is_exact(name, first, diagnose):
     X, y = linear(first + 4, 3)
     block, rows = (
-        KalproxRegressor(diagnose=diagnose, **LEARNERS[name]).partial_fit(X[:first], y[:first]) for _ in range(2)
+        KalproxRegressor(diagnose=diagnose, **({"penalty": "ridge"} | LEARNERS[name])).partial_fit(X[:first], y[:first])
+        for _ in range(2)
     )
     mean, std = block.prequential(X[first:], y[first:])
     for i in range(4):
@@ -179,12 +182,12 @@ def test_prequential_from_nothing():
 def test_targets_and_inputs_of_any_size_are_learned(scale):
     X, y = linear(300, 3)
     for settings in ({}, {"penalty": None}, {"alpha": "auto"}, {"coef_cov": "robust"}):
-        model = KalproxRegressor(**settings).partial_fit(X, y).partial_fit(X * scale, y)
+        model = KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X, y).partial_fit(X * scale, y)
         assert model.n_rows_seen_ == 600 and model.diagnostics_.rows + model.diagnostics_.undetermined == 600
-    constant = KalproxRegressor().fit(X, np.full(300, 3.0))
+    constant = KalproxRegressor(penalty="ridge").fit(X, np.full(300, 3.0))
     low, high = constant.predict_interval(X[:2], 0.9, method="conformal")
     np.testing.assert_allclose([low, high], 3.0, rtol=1e-12)
-    assert (KalproxRegressor(coef_cov="robust").fit(X, np.full(300, 3.0)).coef_std_ < 1e-12).all()
+    assert (KalproxRegressor(coef_cov="robust", penalty="ridge").fit(X, np.full(300, 3.0)).coef_std_ < 1e-12).all()
 
 
 def test_targets_are_tracked_apart():
@@ -200,7 +203,7 @@ def test_targets_are_tracked_apart():
 def test_single_rows_after_weighted_ones_are_predicted_by_the_scorer_of_these():
     """Rows that share an estimate of the noise are counted in weights, as the scorer's own rows are."""
     X, y = linear(1500, 3)
-    model = KalproxRegressor().partial_fit(X[:1000], y[:1000], sample_weight=np.full(1000, 5.0))
+    model = KalproxRegressor(penalty="ridge").partial_fit(X[:1000], y[:1000], sample_weight=np.full(1000, 5.0))
     for i in range(1000, 1100):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     assert 0 < model.diagnostics_.shared < 1100  # pairs of rows per degree of freedom; it was negative, and ignored
@@ -210,9 +213,9 @@ def test_single_rows_after_weighted_ones_are_predicted_by_the_scorer_of_these():
 def test_batches_as_long_as_the_buffer_takes_have_the_score_of_single_rows():
     """A batch of 1,024 rows was predicted by an estimate that served for the first 512 of them."""
     X, y = linear(6000, 6)
-    *_, single = in_batches(KalproxRegressor(), X, y, [1] * 6000)
+    *_, single = in_batches(KalproxRegressor(penalty="ridge"), X, y, [1] * 6000)
     for size in (256, 512, 1024):
-        *_, model = in_batches(KalproxRegressor(), X, y, [size] * (6000 // size + 1))
+        *_, model = in_batches(KalproxRegressor(penalty="ridge"), X, y, [size] * (6000 // size + 1))
         scores = [one.diagnostics_ for one in (model, single)]
         for name in ("rows", "rmse", "nis", "coverage"):
             np.testing.assert_allclose(*(getattr(score, name) for score in scores), rtol=1e-9)
@@ -226,7 +229,7 @@ def test_models_that_begin_with_fewer_rows_than_columns_are_not_called_drifting(
         rng = np.random.default_rng(100 + seed)
         X = rng.normal(size=(1000, 200))
         y = X @ rng.normal(size=200) + rng.normal(size=1000)
-        model = KalproxRegressor()
+        model = KalproxRegressor(penalty="ridge")
         for start in range(0, 1000, batch):
             model.partial_fit(X[start : start + batch], y[start : start + batch])
         score = model.diagnostics_
@@ -243,7 +246,7 @@ def test_long_fits_track_their_intervals_in_few_pieces(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(32_768, 2))
     y = X.sum(axis=1) + rng.normal(size=32_768)
-    whole = KalproxRegressor().fit(X, y)
+    whole = KalproxRegressor(penalty="ridge").fit(X, y)
     assert lengths[:64] == [64] * 64 and lengths[64:128] == [64] * 64 and len(lengths) < 300 and sum(lengths) == 32_768
     ends = []
     for length in (4096, 8192):
@@ -258,7 +261,7 @@ def test_long_fits_track_their_intervals_in_few_pieces(monkeypatch):
 def test_settings_that_are_equal_leave_the_buffer_as_it_is():
     """An unpickled model has other objects for the same settings: its buffer was folded, and so gave other bits."""
     X, y = linear(8900, 6)
-    model = KalproxRegressor().partial_fit(X[:8000], y[:8000]).partial_fit(X[8000:8200], y[8000:8200])
+    model = KalproxRegressor(penalty="ridge").partial_fit(X[:8000], y[:8000]).partial_fit(X[8000:8200], y[8000:8200])
     again = pickle.loads(pickle.dumps(model))
     for one in (model, again):
         one.partial_fit(X[8200:], y[8200:])
@@ -275,7 +278,9 @@ def test_single_rows_with_weights_are_buffered(settings, kind, first):
     X, y = linear(first + 60, 4)
     w = np.random.default_rng(0).integers(1, 4, size=len(y)) / (1.0 if kind == "frequency" else 2.0)
     models = [
-        KalproxRegressor(weights=kind, **settings).partial_fit(X[:first], y[:first], sample_weight=w[:first])
+        KalproxRegressor(weight_kind=kind, **({"penalty": "ridge"} | settings)).partial_fit(
+            X[:first], y[:first], sample_weight=w[:first]
+        )
         for _ in range(3)
     ]
     single, batch, prequential = models
@@ -308,7 +313,7 @@ def test_reading_after_each_batch_folds_each_row_a_few_times(monkeypatch):
         return fold(self, X, *args, **kwargs)
 
     X, y = linear(20_000, 4)
-    model = KalproxRegressor().partial_fit(X[:11_000], y[:11_000])
+    model = KalproxRegressor(penalty="ridge").partial_fit(X[:11_000], y[:11_000])
     monkeypatch.setattr(Information, "fold", counting)
     for start in range(11_000, 20_000, 200):
         model.partial_fit(X[start : start + 200], y[start : start + 200])
@@ -341,7 +346,7 @@ def test_the_score_is_that_of_the_likelihood(name):
 
 @pytest.mark.slow
 def test_prequential_scores_of_a_classifier_are_those_of_its_predictions(monkeypatch):
-    monkeypatch.setattr("kalprox.learning.filtered._FEW", 0)  # rows of the warm-up are predicted one by one otherwise
+    monkeypatch.setattr("kalprox.learning.linearised._FEW", 0)  # rows of the warm-up are predicted one by one otherwise
     X, y = yes_or_no(6000)
     model, made = KalproxClassifier(), []
     for start in range(0, 6000, 50):

@@ -24,10 +24,11 @@ def learned(size, X, y, batch, weights=None, **settings):
 @pytest.mark.parametrize("batch", [1, 7, 64, 100, 101, 300])
 def test_a_window_is_least_squares_on_its_rows(batch, penalty):
     X, y, _ = stream(300, far=5.0)
-    belief = learned(100, X, y, batch, penalty=penalty, diagnose=False).belief
+    state = learned(100, X, y, batch, penalty=penalty, diagnose=False).state
+    belief = state.belief
     expected = least_squares(X[-100:], y[-100:], np.ones(100), 0.0 if penalty is None else 1.0)
     np.testing.assert_allclose(belief.coef, expected[1:], rtol=1e-10)
-    assert float(belief.information.rows) == 100 == belief.n_held
+    assert float(belief.information.rows) == 100 == state.n_held
 
 
 def test_no_digit_is_lost_over_a_long_stream():

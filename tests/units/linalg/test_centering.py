@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from exact_rows import exact
 
-from kalprox._control import compiled
+from kalprox.base.control import compiled
 from kalprox.information import Information, merge
 from kalprox.linalg.centering import graded_triangle, stacked_triangle
 from kalprox.linalg.fold import _fold_jax

@@ -180,7 +180,7 @@ def test_a_write_that_is_interrupted_leaves_the_old_file(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError("disk full")
 
-    monkeypatch.setattr("kalprox._files.os.fsync", full)
+    monkeypatch.setattr("kalprox.base.files.os.fsync", full)
     with pytest.raises(OSError, match="disk full"):
         write(figure("estimates", numbers={"new": 1}), tmp_path)
     assert path.read_bytes() == before

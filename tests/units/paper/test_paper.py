@@ -16,7 +16,6 @@ import pytest
 from scipy import stats
 
 import kalprox as kp
-from kalprox.algorithms.run import Diverged
 from kalprox.pages.figures import render, to_json
 from kalprox.paper import (
     cache,
@@ -28,6 +27,7 @@ from kalprox.paper import (
     sparse_report,
 )
 from kalprox.paper.cache import Task, cached, cached_all
+from kalprox.paper.run import Diverged
 
 RIDGE = ridge.Settings(n=3000, d=12, gammas=(0.005, 0.02, 0.05, 0.1, 0.15, 0.2), points=25)
 SPARSE = sparse.Settings(n=4000, d=10, sizes=(1.0, 3.0), points=20, filter_points=3)

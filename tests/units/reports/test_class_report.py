@@ -87,7 +87,7 @@ def test_counts(tmp_path):
     rng = np.random.default_rng(1)
     X, hours = rng.standard_normal((3000, 2)), rng.lognormal(size=3000)
     y = rng.poisson(hours * np.exp(X @ [0.5, 0.0])).astype(float)
-    columns = Columns("n", numeric=("a", "b"), exposure="hours", counts=True)
+    columns = Columns("n", numeric=("a", "b"), exposure="hours", low=0.0)
     model = streamed("poisson", columns, X, y, np.log(hours))
     page = report.page(model, "model")
     assert "the log of the expected count" in section(page, "Coefficients").text

@@ -13,7 +13,7 @@ from scipy.optimize import lsq_linear
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso
 
-from kalprox._arrays import register_pytrees
+from kalprox.base.arrays import register_pytrees
 from kalprox.regularizers import (
     L1,
     Box,

@@ -132,7 +132,9 @@ def test_weights_and_clusters(path, frame, tmp_path):
     weights = np.arange(len(frame)) % 3 + 1.0
     frame.assign(w=weights, k=np.arange(len(frame)) % 50).to_csv(file, index=False)
     columns = infer_formula([file], "y ~ x + g", weight="w", cluster="k")
-    fitted = FitJob(Table(str(file), columns), {"penalty": None, "weights": "precision", "coef_cov": "clustered"}).run()
+    fitted = FitJob(
+        Table(str(file), columns), {"penalty": None, "weight_kind": "precision", "coef_cov": "clustered"}
+    ).run()
     X = Formula("x + g").get_model_matrix(frame)
     reference = sm.WLS(frame.y, X, weights).fit()
     np.testing.assert_allclose(fitted.belief.coef, reference.params[1:], rtol=1e-8)

@@ -157,8 +157,12 @@ CASES = {
     ),
     "the same mark twice": case(written(";"), "thousands must differ.*give decimal=',' as well", thousands="."),
     "a mark that is none": case(CLEAN, "decimal must be . or ,.*got ';'", decimal=";"),
-    "percentages": case("price,rate\n1,5%\n2,7%\n", "'rate' holds percentages, such as '5%'.*without signs"),
-    "amounts": case("price,fee\n1,$5\n2,$7.50\n", r"'fee' holds amounts with a currency sign.*without signs"),
+    "percentages": case(
+        "price,rate\n1,5%\n2,7%\n", "'rate' holds percentages, such as '5%'.*Use units='%'.*without it"
+    ),
+    "amounts": case(
+        "price,fee\n1,$5\n2,$7.50\n", r"'fee' holds amounts with a currency sign.*Use units='\$'.*without it"
+    ),
     "amounts in euros": case("price;fee\n1;5,10 €\n2;7,50 €\n", r"'fee' holds amounts with a currency sign.*'5,10 €'"),
     "dates of another order": case(
         "price;on\n1;31.12.2020\n2;1.2.2021\n",

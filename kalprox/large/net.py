@@ -1,0 +1,447 @@
+"""Networks that learn in one pass and know how sure they are, as scikit-learn estimators."""
+
+import numbers
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from kalprox.base.arrays import Array
+from kalprox.base.extras import require
+from kalprox.calibration import Calibration, calibration_for
+from kalprox.estimators.regressor import KalproxRegressor
+from kalprox.large.networks import GAINS, Dense, DenseStart, Scalar, prior_stds
+from kalprox.predictive import Student
+
+__all__ = ["KalproxNetClassifier", "KalproxNetRegressor"]
+
+_FIRST = 1000  # rows whose residuals from a linear fit give the first noise variance of a regression
+_PIECE = 64  # rows that are predicted, scored and then learned together
+_FEW = 30  # rows from which the scale of the inputs is known badly: a standard deviation to 13%
+
+
+class _Net(BaseEstimator):
+    """What both estimators do: make the filter from the first rows, and learn."""
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (50,),
+        *,
+        activation: str = "tanh",
+        network: Any = None,
+        structure: Any = None,
+        prior_std: float = 1.0,
+        random_state: Any = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.network = network
+        self.structure = structure
+        self.prior_std = prior_std
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        sizes = np.asarray(self.hidden)
+        if sizes.ndim != 1 or not (np.issubdtype(sizes.dtype, np.integer) or not sizes.size) or (sizes < 1).any():
+            raise ValueError(f"hidden must be the numbers of units of the hidden layers; got {self.hidden!r}.")
+        if self.activation not in GAINS:
+            raise ValueError(f"activation must be one of {', '.join(GAINS)}; got {self.activation!r}.")
+        if not (isinstance(self.prior_std, numbers.Real) and 0 < self.prior_std < np.inf):
+            raise ValueError(f"prior_std must be a positive number; got {self.prior_std!r}.")
+        pair = self.network
+        if pair is not None and not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(callable, pair))):
+            raise ValueError(f"network must be a pair of functions (init, apply); got {pair!r}.")
+
+    def _make(self, X: Array, outputs: int, likelihood: Any, noise: float | None) -> None:
+        """Make the filter, with inputs centred and scaled as those of the first rows."""
+        from kalprox.algorithms.proximal_filter import proximal_filter
+        from kalprox.models import Function
+        from kalprox.regularizers import Zero
+        from kalprox.structures import LowRank
+
+        require("jax", f"{type(self).__name__} needs")
+        self._check_parameters()
+        self.center_, self.scale_ = X.mean(axis=0), _positive(X.std(axis=0))
+        init, apply = self.network or (DenseStart(tuple(self.hidden), self.activation), Dense(self.activation))
+        tree = init(int(check_random_state(self.random_state).randint(2**31)), X.shape[1], max(outputs, 1))
+        model = Function(apply if outputs else Scalar(apply), params=tree)
+        mean, stds = (np.asarray(model.flatten(t), X.dtype) for t in (tree, prior_stds(tree)))
+        structure = LowRank(20) if self.structure is None else self.structure
+        gamma = 1.0 if noise is None else None  # None learns it; the prior is then in units of the noise variance
+        alg = proximal_filter(model, Zero(), gamma=gamma, structure=structure, likelihood=likelihood)
+        v0 = (self.prior_std * stds) ** 2 / np.asarray(1.0 if noise is None else noise, X.dtype)
+        self._filter, self._state, self.n_rows_seen_ = alg, alg.init(mean, v0), 0
+        self._score = calibration_for(likelihood)
+
+    def _warn_of_few(self, X: Array) -> None:
+        """Warn if the rows of the first call of `partial_fit` are too few to know the scale of the inputs."""
+        if len(X) < _FEW:
+            warnings.warn(
+                f"Inputs are centred and scaled by the rows of the first call, and it has {len(X)} row(s) only: a "
+                "column that varies little among them becomes too large. Give some hundred rows first.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _learn(self, X: Array, y: Array) -> Self:
+        X, state, score = self._scaled(X), self._state, self._score
+        for start in range(0, len(X), _PIECE):
+            rows = slice(start, start + _PIECE)
+            predicted = self._in_units(state.predict(X[rows]))
+            score = score.add(predicted, self._in_units(y[rows]))
+            state = self._filter.step(state, X[rows], y[rows])
+        self._state, self._score = state, score
+        self.n_rows_seen_ += len(X)
+        return self
+
+    def _in_units(self, found: Any) -> Any:
+        """Return targets, or a prediction of them, in the units in which they were given."""
+        return found
+
+    def _scaled(self, X: Array) -> Array:
+        found: Array = ((X - self.center_) / self.scale_).astype(self.center_.dtype)
+        return found
+
+    def _predictive(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[self.center_.dtype])
+        return self._state.predict(self._scaled(X))
+
+    def _shuffled(self, n: int) -> Array:
+        return check_random_state(self.random_state).permutation(n)
+
+    @property
+    def params_(self) -> Any:
+        """The mean weights, as the network takes them, for inputs that are centred and scaled."""
+        check_is_fitted(self)
+        return self._state.problem.model.unflatten(self._state.mean)
+
+    @property
+    def diagnostics_(self) -> Calibration:
+        """How well predictions were calibrated: every row was predicted before it was learned, 64 rows at a time.
+
+        Its `verdict` judges the predictive distributions of new observations, noise included, and not the band of the
+        function alone.
+        """
+        check_is_fitted(self)
+        return self._score
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_state")
+
+    def __reduce__(self) -> Any:
+        """Return how the network is pickled: without JAX, what loads it says so before it meets an array of JAX."""
+        return _unpickled, (type(self), self.__sklearn_is_fitted__()), self.__getstate__()
+
+
+class KalproxNetRegressor(RegressorMixin, _Net):
+    """Regression by a network that learns in one pass, without a learning rate, and knows how sure it is.
+
+    The weights have a normal belief, which the proximal filter updates block by block; predictions are averaged over
+    it. Inputs and targets are centred and scaled by the mean and standard deviation of the rows of the first call, all
+    rows for `fit`; give `partial_fit` some hundred rows first. The noise variance is learned from the errors of all
+    predictions, those of the first rows included, and is too large as long as these are many.
+
+    What may be trusted: the predictive intervals of new observations, which `diagnostics_` judges on every row before
+    it is learned. The variance of the function alone, without the noise, is too small: where the network cannot follow
+    the function, its misfit is learned as noise, and adds nothing to what is stated about the weights.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        The numbers of units of the hidden layers.
+    activation : {"tanh", "relu"}
+    network : (init, apply), optional
+        Another network, written for JAX: `init(seed, inputs, outputs)` returns its first weights, any pytree, and
+        `apply(weights, x)` its outputs for one row. `hidden` and `activation` then have no effect.
+    structure : str or kalprox.structures.Structure, optional
+        What is kept of the precision matrix of the weights; `kalprox.structures.LowRank(20)` by default.
+    prior_std : float
+        The prior standard deviation of the weights, in units of the root mean square of their first values, array by
+        array: 1 / sqrt(inputs of the layer) for the built-in network with tanh.
+    random_state : int, RandomState instance or None
+        Draws the first weights, and the order in which `fit` takes the rows.
+
+    Attributes
+    ----------
+    diagnostics_ : kalprox.calibration.Calibration
+        The score of all rows, each predicted before it was learned; `diagnostics_.verdict()` sums it up.
+    n_rows_seen_ : int
+    noise_var_ : float
+    params_ : pytree
+
+    See Also
+    --------
+    KalproxNetClassifier : The same for classes.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, size=(600, 1))
+    >>> y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=600)
+    >>> model = KalproxNetRegressor(hidden=(20,)).fit(X, y)
+    >>> mean, std = model.predict([[0.5], [10.0]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.0)) < 0.15), bool(std[1] > std[0])
+    (True, True)
+    >>> low, high = model.partial_fit(X[:50], y[:50]).predict_interval([[0.5]], level=0.9)
+    >>> bool(low[0] < np.sin(1.0) < high[0])
+    True
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn all rows in one pass, in a random order, and forget what was learned before.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+
+        Returns
+        -------
+        KalproxNetRegressor
+        """
+        X, y = self._rows(X, y, reset=True)
+        self._begin(X, y)
+        order = self._shuffled(len(X))
+        return self._learn(X[order], self._unit(y[order]))
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Learn more rows, in their order.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+
+        Returns
+        -------
+        KalproxNetRegressor
+        """
+        first = not self.__sklearn_is_fitted__()
+        X, y = self._rows(X, y, reset=first)
+        if first:
+            self._warn_of_few(X)
+            self._begin(X, y)
+        return self._learn(X.astype(self.center_.dtype), self._unit(y))
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the predicted means, and with `return_std` their standard deviations, noise included.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        return_std : bool
+
+        Returns
+        -------
+        mean : array of shape (n,)
+        std : array of shape (n,)
+            Only if `return_std`.
+        """
+        found = self._in_units(self._predictive(X))
+        return (found.mean, found.std) if return_std else found.mean
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """Return central predictive intervals.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        level : float
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        low, high : arrays of shape (n,)
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}.")
+        found = self._in_units(self._predictive(X))
+        return found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
+
+    @property
+    def noise_var_(self) -> float:
+        """The learned variance of the noise."""
+        check_is_fitted(self)
+        return float(self._state.noise.variance) * float(self._y_scale) ** 2
+
+    def _rows(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+        X, y = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32], y_numeric=True)
+        return X, np.asarray(y, X.dtype)
+
+    def _begin(self, X: Array, y: Array) -> None:
+        from kalprox.likelihoods import Gaussian
+
+        self._y_center, self._y_scale = y.mean(), _positive(y.std())
+        linear = KalproxRegressor(standardize=True, diagnose=False).fit(X[:_FIRST], self._unit(y[:_FIRST]))
+        noise = linear.noise_var_ if len(y) > 1 else np.nan
+        self._make(X, 0, Gaussian(), float(np.clip(noise, 0.01, 1.0)) if np.isfinite(noise) else 1.0)
+
+    def _in_units(self, found: Any) -> Any:
+        if isinstance(found, Student):
+            return Student(self._in_units(found.mean), self._y_scale * found.std, found.dof)
+        return self._y_center + self._y_scale * found
+
+    def _unit(self, y: Array) -> Array:
+        found: Array = ((y - self._y_center) / self._y_scale).astype(y.dtype)
+        return found
+
+
+class KalproxNetClassifier(ClassifierMixin, _Net):
+    """Classification by a network that learns in one pass, without a learning rate; its probabilities are averaged.
+
+    The weights have a normal belief, which the proximal filter updates block by block. Probabilities are averages over
+    it, and so less extreme where it is wide. Inputs are centred and scaled by the mean and
+    standard deviation of the rows of the first call, all rows for `fit`; give `partial_fit` some hundred rows first.
+    What may be trusted are the probabilities, which `diagnostics_` judges on every row before it is learned, and not
+    the variance of the log odds alone: misfit adds nothing to it.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        The numbers of units of the hidden layers.
+    activation : {"tanh", "relu"}
+    network : (init, apply), optional
+        Another network, written for JAX: `init(seed, inputs, outputs)` returns its first weights, any pytree, and
+        `apply(weights, x)` its outputs for one row, one for each class, or one if there are two classes. `hidden` and
+        `activation` then have no effect.
+    structure : str or kalprox.structures.Structure, optional
+        What is kept of the precision matrix of the weights; `kalprox.structures.LowRank(20)` by default.
+    prior_std : float
+        The prior standard deviation of the weights, in units of the root mean square of their first values, array by
+        array: 1 / sqrt(inputs of the layer) for the built-in network with tanh.
+    random_state : int, RandomState instance or None
+        Draws the first weights, and the order in which `fit` takes the rows.
+
+    Attributes
+    ----------
+    classes_ : array of shape (m,)
+    diagnostics_ : kalprox.calibration.Calibration
+        The score of all rows, each predicted before it was learned; `diagnostics_.verdict()` sums it up.
+    n_rows_seen_ : int
+    params_ : pytree
+
+    See Also
+    --------
+    KalproxNetRegressor : The same for numbers.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2))
+    >>> y = np.where((X**2).sum(axis=1) > 1.5, "out", "in")
+    >>> model = KalproxNetClassifier(hidden=(20,)).fit(X, y)
+    >>> model.predict([[0.0, 0.0], [2.0, 2.0]])
+    array(['in', 'out'], dtype='<U3')
+    >>> model.partial_fit(X[:50], y[:50]).predict_proba([[2.0, 2.0]]).argmax(axis=1)  # of model.classes_
+    array([1])
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn all rows in one pass, in a random order, and forget what was learned before.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+            The classes, at least two.
+
+        Returns
+        -------
+        KalproxNetClassifier
+        """
+        X, y = self._rows(X, y, reset=True)
+        self._begin(X, np.unique(y))
+        order = self._shuffled(len(X))
+        return self._learn(X[order], self._encoded(y[order], X.dtype))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn more rows, in their order.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+        classes : array of shape (m,), optional
+            All classes that y will ever have; needed in the first call.
+
+        Returns
+        -------
+        KalproxNetClassifier
+        """
+        first = not self.__sklearn_is_fitted__()
+        X, y = self._rows(X, y, reset=first)
+        if first:
+            if classes is None:
+                raise ValueError("classes must be given in the first call of partial_fit: all that y will ever have.")
+            self._warn_of_few(X)
+            self._begin(X, np.unique(classes))
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes must be those of the first call, {self.classes_}; got {classes}.")
+        return self._learn(X.astype(self.center_.dtype), self._encoded(y, self.center_.dtype))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probabilities of the classes, averaged over the belief about the weights.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n, m)
+            In the order of `classes_`.
+        """
+        p = self._predictive(X).mean
+        return p if p.ndim == 2 else np.stack([1 - p, p], axis=1)
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        p = self.predict_proba(X)
+        return self.classes_[p.argmax(axis=1)]
+
+    def _rows(self, X: Any, y: Any, reset: bool) -> tuple[Array, Array]:
+        X, y = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        return X, y
+
+    def _begin(self, X: Array, classes: Array) -> None:
+        from kalprox.likelihoods import Bernoulli, Categorical
+
+        if len(classes) < 2:
+            raise ValueError(f"y must have at least two classes; got one class only, {classes.tolist()}.")
+        self.classes_ = classes
+        outputs = 0 if len(classes) == 2 else len(classes)
+        self._make(X, outputs, Categorical() if outputs else Bernoulli(), None)
+
+    def _encoded(self, y: Array, dtype: Any) -> Array:
+        """Return y as 0 and 1, or for more classes as rows with a 1 for the class."""
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y must have only the classes {self.classes_}; it also has {unknown[:5]}.")
+        at = np.searchsorted(self.classes_, y)
+        return np.eye(len(self.classes_), dtype=dtype)[at] if len(self.classes_) > 2 else at.astype(dtype)
+
+
+def _unpickled(kind: type[_Net], fitted: bool) -> _Net:
+    """Return a network without its state, which pickle sets next."""
+    if fitted:
+        require("jax", f"Unpickling a fitted {kind.__name__} needs")
+    return kind.__new__(kind)
+
+
+def _positive(scale: Array) -> Array:
+    """Return scales with 1 instead of 0, for columns that are constant."""
+    return np.where(scale > 0, scale, np.ones_like(scale))

@@ -1,0 +1,398 @@
+"""The proximal operator of g in a structured metric: argmin over t of 1/2 (t - m)'P(t - m) + g(t), P = B + W'W.
+
+With v = W (t - m) the problem is one in as many dimensions as W has rows: for given multipliers u, the minimiser t(u)
+of 1/2 (t - m)'B(t - m) + u'W(t - m) + g(t) is found coordinate by coordinate, or group by group, for diagonal B. The
+multipliers maximise a concave function whose gradient is W (t(u) - m) - u. It is piecewise smooth, so that Newton's
+method with a line search finds them; for the L1 norm, the elastic net and bounds, in finitely many steps. Zeros and
+bounds of t(u) are exact.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kalprox.base.arrays import Array, cast_on_jax, is_traced, namespace
+from kalprox.large.block_diagonal import BlockDiagonal, Layout
+from kalprox.large.low_rank import PlusLowRank, combined, cross
+from kalprox.regularizers import Regularizer
+from kalprox.regularizers.base import per_coordinate
+from kalprox.regularizers.pieces import Pieces
+from kalprox.solvers.prox import Prox
+from kalprox.solvers.squares import default_tol
+
+__all__ = ["diagonal_hessian", "minimise", "ridge_of", "with_curvature"]
+
+_STEPS = 200  # of Newton's method; 5 to 20 are usual
+_HALVINGS = 40
+_SETTLED = 1e-12  # a relative change of the estimate that is rounding error
+_CLOSE = 1e-9  # a relative gradient from which on a step that does not halve it is rounding
+_ARMIJO = 1e-4
+_DENSE_ROWS = 4096  # rows of dense blocks that a metric with kinks may have
+
+
+def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = None) -> Prox:
+    """Minimise 1/2 (t - m)'P(t - m) + g(t).
+
+    A quadratic g is solved exactly. Other smooth separable g are minimised by Newton's method. L1, elastic net, bounds
+    and groups are solved on the host in float64, with exact zeros and bounds.
+
+    Parameters
+    ----------
+    P : PlusLowRank
+    m : array of shape (d,)
+    g : Regularizer
+        Separable, quadratic, or a sum of norms of groups.
+    start : array of shape (d,), optional
+        Where the search starts; m by default.
+
+    Returns
+    -------
+    Prox
+    """
+    xp = namespace(P, m, g)
+    g, pieces = cast_on_jax(g, m), _pieces_of(g, len(m))
+    if g.is_zero:
+        return Prox(m, xp.ones(m.shape, bool), xp.zeros((), m.dtype), xp.asarray(0), xp.asarray(True))
+    if _is_quadratic(pieces) if pieces is not None else g.root(len(m)) is not None:
+        theta = m - with_curvature(P, g, m).solve(g.grad(m))
+        return _answer(P, m, g, theta, xp.asarray(1))
+    if g.smooth and g.separable:
+        return _answer(P, m, g, *_newton(P, m, g, m if start is None else start))
+    if is_traced(P, m, g):
+        raise TypeError(f"The proximal step of {type(g).__name__} depends on values and cannot be traced by JAX.")
+    if g.tangent(m) is not g:
+        return _by_tangents(P, m, g)
+    groups = g.groups_of(len(m))
+    if pieces is None and groups is None:
+        raise TypeError(
+            f"{type(g).__name__} has no proximal step in a structured metric: use a separable or quadratic "
+            "regulariser, GroupL1, or structure='dense'."
+        )
+    host = PlusLowRank(_on_host(P.base), *(np.asarray(a, float) for a in (P.W, P.gram)))
+    at, begin = np.asarray(m, float), None if start is None else np.asarray(start, float)
+    metric = _diagonal_metric(host)
+    inner: _Inner = _Coordinates(metric.p, pieces) if pieces is not None else _Groups(metric.p, *groups)  # type: ignore[misc]
+    theta, steps = _root(metric, at, inner, begin)
+    found = _answer(host, at, g, theta, np.asarray(steps))
+    return found._replace(theta=xp.asarray(theta, m.dtype), free=xp.asarray(found.free))
+
+
+def _by_tangents(P: PlusLowRank, m: Array, g: Regularizer) -> Prox:
+    """Minimise for a g that is not convex, by a sequence of problems from zero on; see `Regularizer.tangent`."""
+    theta = 0 * m
+    for _ in range(_STEPS):
+        found = minimise(P, m, g.tangent(theta), theta)
+        before, theta = theta, found.theta
+        if float(abs(theta - before).max()) <= _SETTLED * float(abs(theta).max()):
+            break
+    return found._replace(free=g.free(theta))
+
+
+def with_curvature(P: PlusLowRank, g: Regularizer, theta: Array) -> PlusLowRank:
+    """Return P + Hess g(theta), on the coordinates that are free at theta, and the identity on the others."""
+    xp = namespace(P, theta)
+    if g.is_zero:
+        return P
+    if (groups := g.groups_of(len(theta))) is not None:
+        return _with_groups(P, *groups, g.free(theta), theta)
+    if g.pieces() is None and (A := g.root(len(theta))) is not None:
+        return PlusLowRank.of(P.base, xp.concatenate([P.W, xp.asarray(A, P.W.dtype)]))
+    h = diagonal_hessian(g, theta)
+    free = g.free(theta)
+    grown = P.base.plus_diagonal(xp.where(free, h, 0))
+    if not is_traced(free) and bool(free.all()):
+        return P.with_base(grown)
+    return P.with_base(grown).restricted(free)
+
+
+def diagonal_hessian(g: Regularizer, theta: Array) -> Array:
+    """Return the Hessian of a separable g, at least 0, shape (d,)."""
+    if not g.separable:
+        raise TypeError(f"{type(g).__name__} has no diagonal Hessian: use structure='dense'.")
+    xp = namespace(theta)
+    return xp.maximum(xp.asarray(g.hessian(theta), theta.dtype), 0)
+
+
+def ridge_of(g: Regularizer, d: int) -> Array | None:
+    """Return the weights of g = 1/2 sum_i l_i theta_i^2, if that is what it is and all are positive, else None."""
+    pieces = _pieces_of(g, d)
+    if pieces is None or not _is_quadratic(pieces) or is_traced(pieces.l2) or not np.all(np.asarray(pieces.l2) > 0):
+        return None
+    return pieces.l2
+
+
+def _with_groups(P: PlusLowRank, labels: np.ndarray, weights: np.ndarray, free: Array, theta: Array) -> PlusLowRank:
+    """`with_curvature` of the group norm: its Hessian is w / n (I - t t') in each free group, with t of length 1.
+
+    In a diagonal base each group becomes a dense block. Dense blocks of the base keep the diagonal of the Hessian only.
+    """
+    xp, dtype = namespace(theta), P.W.dtype
+    norms = _norms(labels, len(weights), np.asarray(theta, float))
+    curved = np.append(np.where(norms > 0, weights / np.where(norms > 0, norms, 1), 0.0), 0.0)  # the last for label -1
+    unit = np.asarray(theta, float) / np.append(np.where(norms > 0, norms, 1), 1.0)[labels]
+    if P.base.dense:
+        return P.with_base(P.base.plus_diagonal(xp.asarray(curved[labels] * (1 - unit**2), dtype))).restricted(free)
+    order = np.argsort(labels, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    layout = Layout.of(group for group in groups if labels[group[0]] >= 0)
+    single = np.ones(len(labels))
+    for index in layout.index:
+        single[index] = 0
+    h = curved[labels] * np.where(single > 0, 1 - unit**2, 1.0)
+    base = BlockDiagonal.diagonal(P.base.p + xp.asarray(h, dtype), layout)
+    stacks = zip(layout.index, base.dense, strict=True)
+    dense = (A - xp.asarray(_outer(curved[labels][i], unit[i]), dtype) for i, A in stacks)
+    return P.with_base(replace(base, dense=tuple(dense))).restricted(free)
+
+
+def _outer(c: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Return c t t' for each group, shape (n, s, s); c has one value in a group."""
+    return np.asarray(c[:, :, None] * t[:, :, None] * t[:, None, :])
+
+
+def _pieces_of(g: Regularizer, d: int) -> Pieces | None:
+    """Return the pieces of g with one entry per coordinate, or None."""
+    pieces = g.pieces()
+    if pieces is None:
+        return None
+    return Pieces(*(per_coordinate(value, d, name) for name, value in pieces._asdict().items()))
+
+
+def _is_quadratic(pieces: Pieces) -> bool:
+    l1, _, low, high = (None if is_traced(a) else np.asarray(a) for a in pieces)
+    if l1 is None or low is None or high is None:
+        return False
+    return bool((l1 == 0).all() and (low == -np.inf).all() and (high == np.inf).all())
+
+
+def _answer(P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array) -> Prox:
+    """Return the minimiser, with its residual relative to the terms of the optimality condition."""
+    xp = namespace(P, m, theta)
+    move = theta - m
+    slope = P.apply(move)
+    size = P.base.apply(abs(move)) + combined(abs(P.coordinates(move)), abs(P.W))
+    free = g.free(theta)
+    if (pieces := _pieces_of(g, len(m))) is not None:
+        left, right = pieces.slopes(theta)
+        curved = pieces.l2 * theta
+        away = xp.maximum(xp.maximum(left + curved + slope, -(right + curved + slope)), 0)
+        size = size + xp.abs(curved) + xp.where(xp.isfinite(pieces.l1), pieces.l1, 0)
+    elif (groups := g.groups_of(len(m))) is not None:
+        away, more = _group_residual(*groups, np.asarray(theta), np.asarray(slope))
+        size = size + more
+    else:
+        gradient = g.grad(theta)
+        away, size = abs(slope + gradient), size + abs(gradient)
+    scale = xp.where(size > 0, size, 1)
+    residual = (away / scale).max()
+    return Prox(theta, free, residual, steps, residual <= default_tol(m.dtype))
+
+
+def _newton(P: PlusLowRank, m: Array, g: Regularizer, start: Array) -> tuple[Array, Any]:
+    """Minimise for a smooth separable g, from `start` or from m, whichever is better."""
+    xp = namespace(P, m)
+
+    def value(t: Array) -> Array:
+        return ((t - m) * P.apply(t - m)).sum() / 2 + g.value(t)
+
+    theta = start if float(value(start)) < float(value(m)) else m
+    here, eps = float(value(theta)), float(np.finfo(np.dtype(m.dtype)).eps)
+    for step in range(_STEPS):
+        gradient = P.apply(theta - m) + g.grad(theta)
+        p = -P.with_base(P.base.plus_diagonal(diagonal_hessian(g, theta))).solve(gradient)
+        slope, size = float((gradient * p).sum()), 1.0
+        for _ in range(_HALVINGS):
+            trial = theta + size * p
+            there = float(value(trial))
+            if there <= here + _ARMIJO * size * slope + 4 * eps * abs(here):
+                break
+            size /= 2
+        else:
+            return theta, xp.asarray(step)
+        theta, before, here = trial, here, there
+        if -slope <= 4 * eps * abs(here) and before - here <= 4 * eps * abs(here):
+            return theta, xp.asarray(step + 1)
+    return theta, xp.asarray(_STEPS)
+
+
+class _Metric(NamedTuple):
+    """diag(p) + W'W."""
+
+    p: np.ndarray
+    W: np.ndarray
+
+
+class _Inner(Protocol):
+    """g in the metric diag(p), coordinate by coordinate or group by group."""
+
+    def prox(self, v: np.ndarray) -> np.ndarray:
+        """Return argmin over t of 1/2 (t - v)'diag(p)(t - v) + g(t)."""
+
+    def value(self, t: np.ndarray) -> float:
+        """Return g(t) at a point that `prox` has returned."""
+
+    def curvature(self, t: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
+
+
+class _Coordinates(NamedTuple):
+    p: np.ndarray
+    pieces: Pieces
+
+    def prox(self, v: np.ndarray) -> np.ndarray:
+        return np.asarray(Pieces(*(np.asarray(a, float) for a in self.pieces)).prox(v, 1 / self.p))
+
+    def value(self, t: np.ndarray) -> float:
+        l1, l2 = (np.asarray(a, float) for a in self.pieces[:2])
+        return float((l1 * np.abs(t) + l2 / 2 * t**2).sum())
+
+    def curvature(self, t: np.ndarray, W: np.ndarray) -> np.ndarray:
+        left, right = self.pieces.slopes(t)
+        free = np.flatnonzero(np.asarray(left == right))
+        columns = W[:, free]
+        return np.asarray(cross(columns / (self.p + np.asarray(self.pieces.l2, float))[free], columns))
+
+
+class _Groups:
+    """The group norm sum_g w_g ||t_g|| in the metric diag(p)."""
+
+    def __init__(self, p: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
+        self.p, self.weights = p, weights
+        self.penalised = np.flatnonzero(labels >= 0)
+        self.of = labels[self.penalised]
+
+    def _sum(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.of, values, minlength=len(self.weights))
+
+    def _norms(self, v: np.ndarray) -> np.ndarray:
+        """Return the norms n of the groups of the minimiser: the roots of sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
+        p, a = self.p[self.penalised], (self.p * v)[self.penalised]
+        w, n = self.weights, np.zeros(len(self.weights))
+        some = self._sum(a**2) > w**2
+        active = some.copy()
+        for _ in range(_STEPS):
+            below = p * n[self.of] + w[self.of]
+            below = np.where(below > 0, below, 1)
+            total = self._sum((a / below) ** 2)
+            slope = self._sum(p * a**2 / below**3)
+            # Newton's method for 1 - 1 / sqrt(total), which is convex and has its root to the right of n
+            with np.errstate(all="ignore"):
+                step = np.where(active, total * (np.sqrt(total) - 1) / slope, 0.0)
+            step = np.where(np.isfinite(step), step, 0.0)
+            n = n + np.maximum(step, 0)
+            active = active & (step > 1e-15 * n)
+            if not active.any():
+                break
+        return np.where(some, n, 0.0)
+
+    def prox(self, v: np.ndarray) -> np.ndarray:
+        n = self._norms(v)
+        t, p = v.copy(), self.p[self.penalised]
+        below = p * n[self.of] + self.weights[self.of]
+        t[self.penalised] = (p * v[self.penalised]) * n[self.of] / np.where(below > 0, below, 1)
+        free = self.weights[self.of] == 0
+        t[self.penalised[free]] = v[self.penalised[free]]
+        return t
+
+    def value(self, t: np.ndarray) -> float:
+        return float((self.weights * np.sqrt(self._sum(t[self.penalised] ** 2))).sum())
+
+    def curvature(self, t: np.ndarray, W: np.ndarray) -> np.ndarray:
+        norms = np.sqrt(self._sum(t[self.penalised] ** 2))
+        c = np.where(norms > 0, self.weights / np.where(norms > 0, norms, 1), 0.0)  # of each group
+        more, direction, free = np.zeros(len(t)), np.zeros(len(t)), np.ones(len(t), bool)
+        more[self.penalised], free[self.penalised] = c[self.of], ((norms > 0) | (self.weights == 0))[self.of]
+        direction[self.penalised] = t[self.penalised] / np.where(norms > 0, norms, 1)[self.of]
+        inverse = np.where(free, 1 / (self.p + more), 0.0)
+        whole = np.asarray(cross(W * inverse, W))
+        # the Hessian of a group is c (I - t t'): a rank one correction of diag(p + c) for each group
+        turned = (W * (inverse * direction))[:, self.penalised]
+        sums = np.stack([self._sum(row) for row in turned]) if len(W) else np.zeros((0, len(c)))
+        left = 1 - c * self._sum((inverse * direction**2)[self.penalised])
+        share = np.where(norms > 0, c / np.where(left > 0, left, 1), 0.0)
+        return np.asarray(whole + (sums * share) @ sums.T)
+
+
+def _root(metric: _Metric, m: np.ndarray, inner: _Inner, start: np.ndarray | None) -> tuple[np.ndarray, int]:
+    """Return the minimiser for the metric diag(p) + W'W, and the number of steps."""
+    p, W = metric
+    eye, eps = np.eye(len(W)), np.finfo(float).eps
+
+    def at(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """t(u), W (t(u) - m), and the concave function, in a form without cancellation."""
+        t = inner.prox(m - (u @ W) / p)
+        move = t - m
+        v = W @ move
+        return t, v, float((p * move**2).sum() / 2 + u @ v + inner.value(t) - u @ u / 2)
+
+    u = np.zeros(len(W)) if start is None else W @ (start - m)
+    t, v, here = at(u)
+    left = np.inf
+    for step in range(_STEPS):
+        gradient, before = v - u, left
+        left, size = float(np.linalg.norm(gradient)), float(np.linalg.norm(v) + np.linalg.norm(u))
+        if left <= 4 * eps * size or (left <= _CLOSE * size and left > before / 2):  # rounding stops it
+            return t, step
+        p_step = np.linalg.solve(eye + inner.curvature(t, W), gradient)
+        slope, length = float(gradient @ p_step), 1.0
+        for _ in range(_HALVINGS):
+            trial = at(u + length * p_step)
+            closer = np.linalg.norm(trial[1] - u - length * p_step) <= left / 2
+            if closer or trial[2] >= here + _ARMIJO * length * slope:
+                break
+            length /= 2
+        else:
+            return t, step  # rounding stops it
+        u, (t, v, here) = u + length * p_step, trial
+    return t, _STEPS
+
+
+def _diagonal_metric(P: PlusLowRank) -> _Metric:
+    """Return P as diag(p) + W'W: each dense block is half of its smallest curvature, and directions for the rest."""
+    if not P.base.dense:
+        return _Metric(P.base.p, P.W)
+    rows = sum(index.size for index in P.base.layout.index)
+    if rows > _DENSE_ROWS:
+        raise ValueError(
+            f"A regulariser with kinks or bounds can be combined with dense blocks of up to {_DENSE_ROWS:,} parameters "
+            f"in all; these have {rows:,}. Use LowRank or Diagonal, or a smooth regulariser."
+        )
+    p, W = P.base.p.copy(), [P.W]
+    for index, stack in zip(P.base.layout.index, P.base.dense, strict=True):
+        for columns, A in zip(index, stack, strict=True):
+            scale = np.sqrt(A.diagonal())
+            values, vectors = np.linalg.eigh(A / scale / scale[:, None])
+            part = values[0] / 2
+            p[columns] = part * scale**2
+            more = np.zeros((len(columns), len(p)))
+            more[:, columns] = (np.sqrt(values - part)[:, None] * vectors.T) * scale
+            W.append(more)
+    return _Metric(p, np.concatenate(W))
+
+
+def _on_host(base: BlockDiagonal) -> BlockDiagonal:
+    return BlockDiagonal(np.asarray(base.p, float), tuple(np.asarray(A, float) for A in base.dense), base.layout)
+
+
+def _norms(labels: np.ndarray, groups: int, theta: np.ndarray) -> np.ndarray:
+    """Return the norm of each group, without a matrix of members."""
+    some = labels >= 0
+    return np.sqrt(np.bincount(labels[some], theta[some] ** 2, minlength=groups))
+
+
+def _group_residual(
+    labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, slope: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far minus the slope is from the subdifferential of g, and the size of its terms, per coordinate."""
+    norms = _norms(labels, len(weights), theta)
+    some = labels >= 0
+    of = labels[some]
+    along = np.zeros(len(theta))
+    along[some] = (weights / np.where(norms > 0, norms, 1))[of] * theta[some]
+    away, size = np.abs(slope + along), np.zeros(len(theta))
+    pull = np.sqrt(np.bincount(of, slope[some] ** 2, minlength=len(weights)))
+    beyond = np.maximum(pull - weights, 0)
+    away[some] = np.where(norms[of] > 0, away[some], beyond[of])
+    size[some] = weights[of]
+    return away, size

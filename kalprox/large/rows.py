@@ -1,0 +1,191 @@
+"""Rows of classes, of counts and of outliers as proximal steps in a structured metric; the rows may be sparse.
+
+A piece of b rows D, with targets y, weights w and what was known before, a mean m and a precision P, has the minimiser
+
+    argmin_theta sum_i w_i loss(y_i, d_i'theta) + 1/2 (theta - m)'P(theta - m) = m + P^-1 D'c,
+
+where c has b entries. So the search is about c, with G = D P^-1 D', and costs O(b^3) for each step of Newton's method,
+however many parameters there are. The rows are then folded as they are linearised at the minimiser.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from kalprox.algorithms.parameters import guessed_numbers, warn_of_outliers
+from kalprox.base.arrays import Array
+from kalprox.large.information import Structured, piece_rows
+from kalprox.large.low_rank import PlusLowRank, cross
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.parameters import Learned
+
+__all__ = ["LearnedRows", "Rows", "learn_rows"]
+
+_PIECE = 256  # rows whose minimiser is found together, unless dense ones would take more than
+_BYTES = 1 << 27
+_STEPS = 100  # of Newton's method; 4 to 8 are usual, and counts far below what was predicted take one for each factor e
+_HALVINGS = 40  # of a step that does not descend
+_CLOSE = 1e-4  # the change of an output, in units of its standard deviation, that ends the search
+_GOOD = 0.01  # the change at which the minimiser counts as found
+_ROUNDING = 1e-12  # relative to the objective
+_TINY = float(np.finfo(float).tiny)
+_VAGUE = 20.0  # the variance of a predictor from which on its row says nothing about a dispersion
+
+
+class Rows(NamedTuple):
+    """Rows of a linear predictor.
+
+    Attributes
+    ----------
+    D : array or CSR matrix of shape (b, d)
+    y, weights, counts, offset : arrays of shape (b,)
+        The targets, the weights of their losses, how many rows each row is, and what is added to its predictor.
+    """
+
+    D: Any
+    y: Array
+    weights: Array
+    counts: Array
+    offset: Array
+
+    def outputs(self, theta: Array) -> Array:
+        """Return the predictors at theta."""
+        return np.asarray(self.D @ theta) + self.offset
+
+    def pieces(self, length: int) -> Iterator["Rows"]:
+        """Yield the rows in pieces of up to `length`."""
+        for i in range(0, len(self.y), length):
+            yield Rows(*(a[i : i + length] for a in self))
+
+
+class LearnedRows(NamedTuple):
+    """What is known after some rows, and whether the minimiser was found for all pieces of them."""
+
+    data: Structured
+    learned: Learned | None
+    converged: bool
+
+
+def learn_rows(data: Structured, given: Likelihood, learned: Learned | None, rows: Rows) -> LearnedRows:
+    """Return what is known after rows, which are taken in pieces of up to 256.
+
+    The mean after a piece is the minimiser of its loss and of what was known before it. The parameter of the likelihood
+    is learned from how each piece was predicted.
+
+    Parameters
+    ----------
+    data : Structured
+        What is known before, of NumPy arrays.
+    given : Likelihood
+        With one output for each row, as it was given: it says what is learned.
+    learned : Learned or None
+        What is known of its parameter.
+    rows : Rows
+        Of positive weight.
+
+    Returns
+    -------
+    LearnedRows
+    """
+    if learned is None and given.parameter is not None:
+        f = rows.outputs(data.mean)
+        learned = guessed_numbers(given, lambda one: one.sums(rows.y, f, 0 * f, rows.counts))
+    before, converged, length = learned, True, _PIECE
+    if not scipy.sparse.issparse(rows.D):
+        length = max(min(length, _BYTES // (8 * data.d)), piece_rows(data.rank))
+    for piece in rows.pieces(length):
+        likelihood = given if learned is None else learned.likelihood(given)
+        data, f, variance, good = _learn_piece(data, likelihood, piece)
+        if learned is not None:
+            counts = piece.counts if likelihood.majorizes else np.where(variance < _VAGUE, piece.counts, 0.0)
+            with np.errstate(all="ignore"):
+                learned = learned.plus(given, likelihood.sums(piece.y, f, variance, counts), None)
+        converged &= good
+    if learned is not None and before is not None:
+        warn_of_outliers(given, before, learned)
+    return LearnedRows(data, learned, converged)
+
+
+def _learn_piece(data: Structured, likelihood: Likelihood, rows: Rows) -> tuple[Structured, Array, Array, bool]:
+    """Return the information after a piece, its outputs before it, their variances, and whether the search ended."""
+    with np.errstate(all="ignore"):  # a step that overflows is halved
+        f, G = rows.outputs(data.mean), _products(data.precision, rows.D)
+        if not (np.isfinite(f).all() and np.isfinite(G).all()):
+            raise ValueError("The rows are too large for float64: their squares overflow. Scale the columns down.")
+        c = np.zeros(len(f))
+        if not data.rows > 0 and likelihood.first is not None:
+            c, _ = _minimiser(likelihood.first, rows, f, G, c)
+        c, good = _minimiser(likelihood, rows, f, G, c)
+        at = f + G @ c
+        variance = np.maximum(G.diagonal(), 0.0) * float(likelihood.unit)
+        if likelihood.majorizes:  # what rows add to the information is not what a step descends with
+            steps, curvature = likelihood.matched(rows.y, at, variance)
+        else:
+            slope, curvature = likelihood.expand(rows.y, at)
+            curvature = np.maximum(curvature, _TINY)
+            steps = -slope / curvature
+    if not np.isfinite(at + steps).all():
+        raise ValueError("The loss of a row has no finite value or slope at the estimate: the rows are rejected.")
+    new = data.fold(rows.D, at + steps - rows.offset, rows.weights * curvature, rows.counts)
+    right = np.asarray(rows.D.T @ c)
+    move = data.solve(right)
+    move = move + data.solve(right - data.apply(move))  # a weak prior leaves few digits to the first solution
+    return replace(new, mean=data.mean + move), f, variance, good  # the mean of `fold` is exact for fewer rows
+
+
+def _products(P: PlusLowRank, D: Any) -> Array:
+    """Return G = D P^-1 D', shape (b, b)."""
+    if P.base.layout.groups:
+        root = P.whitened(D.toarray() if scipy.sparse.issparse(D) else D)
+        return cross(root, root)
+    scaled = D.multiply(1 / P.base.p[None]).tocsr() if scipy.sparse.issparse(D) else D / P.base.p
+    G, t = scaled @ D.T, np.asarray(scaled @ P.W.T)
+    return (G.toarray() if scipy.sparse.issparse(G) else G) - P.inner(t) @ t.T
+
+
+def _minimiser(likelihood: Likelihood, rows: Rows, f0: Array, G: Array, c: Array) -> tuple[Array, bool]:
+    """Return c of the minimiser of the loss of rows plus 1/2 c'Gc, where f = f0 + G c, and whether it was found.
+
+    At the minimiser c + w loss'(f) is zero. A step of Newton's method is halved until the objective does not grow.
+    """
+    y, w, spread = rows.y, rows.weights, np.maximum(G.diagonal(), 0.0)
+
+    def objective(c: Array) -> float:
+        Gc = G @ c
+        total = float((w * likelihood.loss(y, f0 + Gc)).sum() + c @ Gc / 2)
+        return total if np.isfinite(total) else np.inf
+
+    here, moved = objective(c), np.full(len(c), np.inf)
+    for _ in range(_STEPS):
+        slope, *bends = _slope_and_bends(likelihood, y, f0 + G @ c)
+        for bend in bends:
+            step = np.linalg.solve(np.eye(len(c)) + (w * bend)[:, None] * G, -(c + w * slope))
+            moved, size, there = np.abs(G @ step), 1.0, objective(c + step)
+            if there <= here + _ROUNDING * abs(here):
+                break
+        if not np.isfinite(moved).all():
+            return c, False
+        while not there <= here + _ROUNDING * abs(here) and size > 0.5**_HALVINGS:
+            size /= 2
+            there = objective(c + size * step)
+        if not there <= here + _ROUNDING * abs(here):
+            break
+        c, here = c + size * step, there
+        moved = moved / np.sqrt(spread / (1 + w * bend * spread) + _TINY)
+        if size == 1 and (moved <= _CLOSE).all():
+            break
+    return c, bool((moved <= _GOOD).all())
+
+
+def _slope_and_bends(likelihood: Likelihood, y: Array, f: Array) -> tuple[Array, ...]:
+    """Return the slopes of the losses, and the curvatures of a step of Newton's method: the last one always descends.
+
+    For a robust loss that is the curvature of a parabola above it; the second derivative leads there sooner.
+    """
+    slope, curvature = likelihood.expand(y, f)
+    if not likelihood.majorizes:
+        return slope, curvature
+    return slope, likelihood.matched(y, f, 0 * f)[1], curvature

@@ -1,0 +1,407 @@
+"""The state of a model of many parameters, whose information is held in a structure instead of a dense matrix."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property, partial, reduce
+from operator import add
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+
+from kalprox.algorithms.parameters import learned_by
+from kalprox.algorithms.refine import refine
+from kalprox.base.arrays import Array
+from kalprox.base.tree import Saved, Sizes, expect, leaf, state
+from kalprox.information.implicit import counting, inputs_of, pieces
+from kalprox.large.block_diagonal import BlockDiagonal
+from kalprox.large.factor import StructuredFactor
+from kalprox.large.information import Structured, piece_rows
+from kalprox.large.low_rank import PlusLowRank
+from kalprox.large.rows import Rows, learn_rows
+from kalprox.learning.belief import Belief
+from kalprox.learning.design import Design, DesignedSource, Moments
+from kalprox.learning.intervals import Estimate
+from kalprox.learning.linearised_belief import contrasts
+from kalprox.learning.rules import check
+from kalprox.learning.settings import Settings
+from kalprox.learning.state import FIRST_PIECE, State, check_any_row
+from kalprox.learning.targets import Seen, Targets, check_targets
+from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.parameters import Learned
+from kalprox.noise import Noise
+from kalprox.posterior import Posterior
+from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.sources import ArraySource, Block, Counts, Source
+
+__all__ = ["StructuredState"]
+
+_WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
+_NOT_FOUND = (
+    "The minimiser was not found for some rows of the stream, whose loss is far from a parabola near the estimate: it "
+    "may be a little off. Scale the columns to similar sizes, use a stronger penalty, or use fit."
+)
+_MANY = 20  # rows for each parameter, with which the first batch is fitted in several passes
+_LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
+
+
+class StructuredPosterior(Posterior):
+    """The posterior with a given mean, whose precision matrix is held in a structure."""
+
+    def __init__(self, data: Structured, held: Array | None, noise: Noise, likelihood: Likelihood) -> None:
+        self.data, self._held, self._noise, self.likelihood = data, held, noise, likelihood
+
+    @property
+    def mean(self) -> Array:
+        return self.data.mean
+
+    @property
+    def noise(self) -> Noise:
+        return self._noise
+
+    @cached_property
+    def factors(self) -> list[Any]:  # of StructuredFactor, which is read as the others are
+        return [StructuredFactor(self.data.precision, self._held)]
+
+    def output_variance(self, f: Array, D: Any) -> Array:
+        """Return the variance of the outputs, see `Posterior`; D may also be a Jacobian by its products.
+
+        Of several classes it is that of the differences to their mean, which alone have an effect.
+        """
+        if not hasattr(D, "explicit"):
+            found = super().output_variance(f, D)
+        else:
+            parts = [self._variance_of(f[rows], rows_of_D) for rows, rows_of_D in pieces(D, len(f), f[0].size)]
+            found = np.concatenate(parts)
+        if self.likelihood.interacts:
+            found = found - found.mean(axis=-1, keepdims=True)
+            found = found - found.mean(axis=-2, keepdims=True)
+        return found
+
+    def _variance_of(self, f: Array, D: Any) -> Array:
+        if not scipy.sparse.issparse(D) or not self.likelihood.interacts:
+            D = D if scipy.sparse.issparse(D) else D.reshape(-1, D.shape[-1])
+            return self.leverage(D).reshape(f.shape) if not self.likelihood.interacts else super().output_variance(f, D)
+        found = np.empty((*f.shape, f.shape[1]))
+        for i in range(len(f)):
+            rows = D[i * f.shape[1] : (i + 1) * f.shape[1]].toarray()
+            found[i] = super().output_variance(f[i : i + 1], rows)[0]
+        return found
+
+
+@state
+class StructuredBelief(Belief):
+    """What the rows say that a `StructuredState` has learned; its fields are those of the state."""
+
+    data: Structured
+    fixed: Design
+    noise_found: Noise
+    learned: Learned | None
+    fit_converged: bool
+    fit_column_std: Array | None
+    fit_outside: float
+    seen: Moments | None
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood with the parameter that was learned."""
+        given = self.settings.likelihood
+        return given if self.learned is None else self.learned.likelihood(given)
+
+    @property
+    def n_outliers(self) -> float | None:
+        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
+        if not self.settings.likelihood.majorizes:
+            return None
+        return 0.0 if self.learned is None else float(self.learned.sums[-2])
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there is a noise variance to predict with."""
+        return float(self.data.rows) > 0 and bool(np.isfinite(self.noise_found.variance))
+
+    @property
+    def design(self) -> Design:
+        return self.fixed
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        g = coef_regularizer(self.settings, self.fixed)
+        held = None if g.smooth else ~np.asarray(g.free(self.data.mean))
+        return StructuredPosterior(
+            self.data, held if held is not None and held.any() else None, self.noise_found, self.likelihood
+        )
+
+    @property
+    def converged(self) -> bool:
+        return self.fit_converged
+
+    @property
+    def column_std(self) -> Array | None:
+        return self.fit_column_std if self.fit_column_std is not None or self.seen is None else self.seen.sd
+
+    @property
+    def targets_outside(self) -> float:
+        return self.fit_outside
+
+    @property
+    def std_doubt(self) -> str:
+        lost = float(self.data.dropped)
+        if not lost > _LOST:
+            return ""
+        return (
+            "The standard errors of coefficients, and the std of the mean along contrasts of correlated columns, may "
+            f"be too small: of {lost:.0%} of the precision of the rows the structure keeps no correlations, and "
+            "without them everything seems better known than it is. Intervals of new rows that include the noise are "
+            "affected far less. Of rows that came in several batches the estimate, too, may be off by many standard "
+            "errors where columns go together or change slowly. Use a structure of a higher rank, or structure=None if "
+            "the columns are few enough."
+        )
+
+    def covariance_of(self, some: Array) -> Array:
+        units = np.zeros((len(some), self.data.d))
+        units[np.arange(len(some)), self.fixed.first + some] = (
+            1 if self.fixed.scale is None else 1 / self.fixed.scale[some]
+        )
+        root = self.posterior.factors[0].whitened(units)
+        return root @ root.T * np.asarray(self.posterior.noise.variance)
+
+    @property
+    def exact_zeros(self) -> Array:
+        kinked = not coef_regularizer(self.settings, self.fixed).smooth
+        return (self.coef == 0) & (np.sqrt(self._variances(self._var(self.posterior))) == 0) & kinked
+
+    def _contrasts(self, posterior: Posterior) -> Any:
+        return contrasts(self.fixed, coef_regularizer(self.settings, self.fixed))
+
+    def determined(self, penalised: bool) -> Array:
+        return np.ones(self.coef.shape[-1], bool)
+
+    @property
+    def why_no_interval(self) -> str:
+        if coef_regularizer(self.settings, self.fixed).smooth:
+            return ""
+        return (
+            "Intervals of the coefficients are empty: with this penalty they are about the estimate without it, which "
+            "a structure does not give."
+        )
+
+    def coef_estimate(self, penalised: bool) -> Estimate:
+        if not penalised or self.why_no_interval:
+            raise ValueError(
+                "An interval of coefficients without the penalty is not offered with a structure. Read coef_ and "
+                "coef_std_, or set structure=None."
+            )
+        return super().coef_estimate(penalised)
+
+    def _value(self, inputs: Array) -> tuple[Array, Any]:
+        """Return the output of the model at the estimate, and its Jacobian by its products."""
+        J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
+        return J.value(), J
+
+
+@state
+class StructuredState(State):
+    """The minimiser over all rows, found without a matrix, and its precision in a structure.
+
+    Attributes
+    ----------
+    data : Structured
+        The information of the rows, the prior and the penalty, with the estimate as its mean.
+    fixed : Design
+    noise_found : Noise
+    learned : Learned or None
+        What is known of the parameter of the likelihood; None if it has none.
+    """
+
+    data: Structured
+    fixed: Design
+    noise_found: Noise
+    learned: Learned | None = None
+    n_passes: int = 1
+    fit_converged: bool = True
+    message: str = ""
+    fit_column_std: Array | None = leaf("d", sign="nonnegative", default=None)
+    fit_outside: float = 0.0
+    seen: Moments | None = None  # of the rows of a stream, since the last fit
+
+    in_one_pass: ClassVar[bool] = False
+
+    @cached_property
+    def belief(self) -> StructuredBelief:
+        return StructuredBelief(
+            self.settings,
+            self.data,
+            self.fixed,
+            self.noise_found,
+            self.learned,
+            self.fit_converged,
+            self.fit_column_std,
+            self.fit_outside,
+            self.seen,
+            n_passes=self.n_passes,
+            fit_message=self.message,
+        )
+
+    @property
+    def predicts(self) -> bool:
+        return self.belief.predicts
+
+    @classmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "StructuredState":
+        """Return the state before the first row: the ridge penalty is the prior, and a weak one where there is none.
+
+        The intercept that fits the first rows best is its prior mean, so that the weak prior does not pull.
+        """
+        assert settings.structure is not None
+        blocks = [counting(block) for block in blocks]
+        moments = reduce(add, map(Moments.of, blocks))
+        about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
+        about |= {"centred": not any(scipy.sparse.issparse(block.X) for block in blocks)}
+        design = Design.of_moments(moments, row_offsets=blocks[0].offset is not None, **about)
+        h = diagonal_curvature(coef_regularizer(settings, design), design.size)
+        assert h is not None
+        largest = max((float(block.y.max(initial=0.0)) for block in blocks), default=0.0)
+        weak = np.full(design.size, _WEAK)
+        if not settings.likelihood.location:
+            weak = weak_precisions(settings, design, moments, largest)
+        mean = np.zeros(design.size)
+        if settings.fit_intercept:
+            mean[0] = first_intercept(settings.likelihood, blocks, float(weak[0]))
+        data = settings.structure.start(mean, np.where(h > 0, h, weak))
+        none = Moments(0.0, 0 * moments.mean, 0 * moments.squares)
+        return cls(settings, data, design, Noise.known(settings.gamma or 1.0), seen=none)
+
+    @classmethod
+    def fit(
+        cls, settings: Settings, source: Source, start: "StructuredState | None" = None
+    ) -> tuple["StructuredState", Counts]:
+        """Refine to a stationary point of the objective, after one pass for the means of X; see `kalprox.refine`."""
+        folded = source.fold(partial(Seen.of, settings))
+        check_any_row(folded.counts)
+        assert folded.total is not None
+        seen = folded.total
+        check_targets(settings, seen.y, seen.y, source)
+        design, rows = Design(), source
+        if settings.function is None:
+            sparse = isinstance(source, ArraySource) and source.keep_sparse
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
+            about |= {"outputs": seen.y.outputs, "row_offsets": seen.offsets > 0, "centred": not sparse}
+            design = Design.of_moments(seen.X, **about)
+            rows = _designed(source, design)
+        first = first_theta(settings, design) if start is None else np.asarray(start.data.mean)
+        options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
+        options |= {
+            "weight_kind": settings.weight_kind,
+            "likelihood": settings.likelihood,
+            "structure": settings.structure,
+        }
+        model, g = design.model(settings.model(design.outputs)), coef_regularizer(settings, design)
+        out = refine(model, g, rows, first, **options)
+        std = np.sqrt(seen.X.squares / seen.X.rows) if settings.function is None else None
+        noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
+        data = replace(
+            data, rss=(data.rows - design.first) * out.noise_var
+        )  # so that a stream goes on with this noise variance
+        about_fit = out.passes, out.converged, out.message, std, seen.y.outside
+        return cls(settings, data, design, noise, learned_by(out), *about_fit), folded.counts
+
+    def learn(self, block: Block) -> "StructuredState":
+        """Learn a block in one pass; the mean is exact for the precision before each piece of its rows.
+
+        Exact means the minimiser of the loss of the piece and of what was known before; see `learn_rows`.
+        """
+        settings, likelihood = self.settings, self.settings.likelihood
+        check(settings, way="one pass")
+        if block.count == 0:
+            return self
+        block = counting(block)
+        if block.offset is not None:
+            check(settings, way="offset")
+        new = Targets.of(settings, block)
+        check_targets(settings, new, new, block)
+        counts, inputs = settings.counts(block.weights), self.fixed.rows(block.X, block.offset)
+        about: dict[str, Any] = {}
+        if likelihood.quadratic:
+            data = self.data.fold(inputs, block.y, block.weights, counts)
+        else:
+            ones, zeros = np.ones(len(block)), np.zeros(len(block))
+            inputs = inputs if block.offset is None else inputs[:, : self.fixed.size]
+            weights, counts = (ones if a is None else a for a in (block.weights, counts))
+            rows = Rows(inputs, block.y, weights, counts, zeros if block.offset is None else block.offset)
+            data, about["learned"], converged = learn_rows(self.data, likelihood, self.learned, rows)
+            if not converged:
+                about |= {"fit_converged": False, "message": _NOT_FOUND}
+        about["seen"] = Moments.of(block) if self.seen is None else self.seen.with_rows(block)
+        found = replace(self, data=data, **about)
+        return replace(found, noise_found=found._noise_of_stream())
+
+    def settled(self, batch: Block | ArraySource) -> "StructuredState":
+        """Return the state after the first batch, fitted in several passes if it has 20 rows for each parameter.
+
+        Learned piece by piece, the first rows are weighed by a precision that has lost its correlations, and where
+        columns go together or change slowly the estimate stays far from the minimiser. Fewer rows may be fitted too
+        well, as if they had no noise, and then no later ones move the estimate.
+        """
+        if self.data.rows < _MANY * self.data.d:
+            return self
+        if isinstance(batch, Block):
+            batch = ArraySource(batch.X, batch.y, batch.weights, offset=batch.offset, keep_sparse=True)
+        fitted, _ = self.fit(self.settings, batch, self)
+        return replace(fitted, seen=self.seen)
+
+    def _noise_of_stream(self) -> Noise:
+        """Return the noise variance; one that is learned is a mean square of the errors of predictions."""
+        settings, likelihood, data = self.settings, self.belief.likelihood, self.data
+        if settings.gamma is not None or not likelihood.learns_noise:
+            return Noise.known(settings.gamma or 1.0)
+        if likelihood.majorizes:
+            return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
+        found = Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
+        return replace(found, dof=found.dof * data.informing_share)
+
+    def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.
+
+        Each of many columns is in few rows, so that the last rows matter for a prediction.
+        """
+        return min(len(block), start + (1 if exact else max(FIRST_PIECE, rows // 8)))
+
+    def with_settings(self, settings: Settings) -> "StructuredState":
+        return replace(self, settings=settings)
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def without_rows(self) -> "StructuredState":
+        """Return the state with the directions of its precision turned: some of them may be rows as they came."""
+        P = self.data.precision
+        turned = np.linalg.eigh(P.gram)[1].T @ P.W
+        return replace(self, data=replace(self.data, precision=PlusLowRank.of(P.base, turned)))
+
+    @classmethod
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "StructuredState":
+        assert settings.structure is not None
+        data, (p,) = f"{name}.data", saved[f"{name}.data.mean"].shape
+        expect(p == sizes["p"] and (saved[f"{data}.prior_precision"] > 0).all())
+        like = settings.structure.start(saved[f"{data}.mean"], saved[f"{data}.prior_precision"])
+        base = saved.tree(BlockDiagonal, f"{data}.precision.base", sizes, layout=like.precision.base.layout)
+        expect([one.shape for one in base.dense] == [one.shape for one in like.precision.base.dense])
+        precision = saved.tree(PlusLowRank, f"{data}.precision", sizes, base=base)
+        expect(len(precision.W) <= (like.rank and like.rank + piece_rows(like.rank)))
+        about = {"precision": precision, "used": len(precision.W), "least": like.least, "rank": like.rank}
+        whole = saved.tree(Structured, data, sizes, **about)
+        return saved.tree(cls, name, sizes, settings=settings, data=whole)
+
+    def _check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError if something is not known that rows tell."""
+        expect((self.learned is None) is (self.settings.likelihood.parameter is None or not self.data.rows > 0))
+
+
+def _designed(source: Source, design: Design) -> Source:
+    """Return a source of the inputs of h. Those of a sparse X are made once, and not in every pass."""
+    if not isinstance(source, ArraySource) or not source.keep_sparse:
+        return DesignedSource(source, design)
+    about: dict[str, Any] = {name: getattr(source, name) for name in ("counts", "squares", "groups", "times", "noise")}
+    X = design.rows(source.X, source.offset)
+    return ArraySource(X, source.y, source.weights, keep_sparse=True, **about)

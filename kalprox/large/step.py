@@ -1,0 +1,441 @@
+"""A block of rows as proximal steps in a structured metric."""
+
+from dataclasses import replace
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kalprox.algorithms.parameters import first_numbers, next_numbers, warn_of_outliers
+from kalprox.algorithms.problem import Problem, are_fine, check_expansion, checked_rows
+from kalprox.base.arrays import Array, asarray_like, is_traced, masked, namespace
+from kalprox.base.control import call_jax, compiled, on_cpu, select, while_loop, window
+from kalprox.information.linearized import Expansion, Spread, expand
+from kalprox.large.factor import StructuredFactor
+from kalprox.large.information import (
+    Structured,
+    append,
+    in_form_of,
+    piece_rows,
+    ready_for,
+    settled,
+    unsettled,
+    with_room,
+)
+from kalprox.large.posterior import StructuredPosterior
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.parameters import Learned
+from kalprox.models import Linear, Model, Predictor, padded_length
+from kalprox.regularizers import Regularizer, Zero
+from kalprox.sources import Block
+
+__all__ = ["Found", "learn_pieces", "learns_compiled"]
+
+_MUCH = 1.0  # if the leverages of rows that are matched add up to more, they are taken in smaller pieces
+_STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is taken in two
+_HALVINGS = 8  # of a step that does not descend
+_GOOD = 0.02  # the error of the promised losses, as a share of the promised decrease, with which a step is good enough
+_CLOSE = 0.1  # the same for one row, in units of the noise variance
+_BYTES = 1 << 28  # of the Jacobian of a piece; on an accelerator, whose memory is larger, 16 times as much
+
+
+class State(Protocol):
+    """What is read of a state of the filter."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def data(self) -> Structured: ...
+    @property
+    def estimate(self) -> Array: ...
+    @property
+    def learned(self) -> Learned | None: ...
+    @property
+    def inner(self) -> Regularizer: ...
+
+
+class Found(NamedTuple):
+    """What the filter knows after a block."""
+
+    data: Structured
+    estimate: Array
+    learned: Learned | None
+
+
+def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found, Array]:
+    """Return what is known after a block, of whose weights forgetting has left what is due, and its rounding error.
+
+    Parameters
+    ----------
+    state : State
+        Before the block; what it knows has been faded.
+    block : Block
+    left : float or None
+        The share of the rows before that forgetting has left; None if nothing was forgotten.
+
+    Returns
+    -------
+    found : Found
+    rounding : array of shape ()
+        See `Structured.rounding`.
+    """
+    p, before = state.problem, state.learned
+    if p.exact and isinstance(p.model, Linear) and p.model.outputs is None:
+        data = state.data.fold(block.X, block.y, block.weights, block.counts, block.squares)
+        return Found(data, state.estimate, before), data.rounding
+    rows = _longest(state.data, block)
+    if before is not None and left is not None:
+        before = Learned(before.numbers, left * before.sums)
+    elif before is None and p.likelihood.parameter is not None:
+        before = first_numbers(p.model, p.likelihood, state.estimate, _part(block, 0, min(rows, len(block)), rows))
+    outputs = int(np.prod(block.y.shape[1:], initial=1))
+    start = Found(ready_for(state.data, outputs * len(block)), state.estimate, before)
+    arrays, xp = _arrays(block), namespace(state.data.mean, block.X, block.y)
+    if not learns_compiled(state, block.X, block.y):
+        found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
+    else:
+        alone = not is_traced(p, state.inner, start, arrays)
+        found, about = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)(
+            p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
+        )
+    if is_traced(found):
+        return found._replace(data=in_form_of(state.data, found.data)), about[1]
+    about = np.asarray(about)  # all that is checked comes to the host at once
+    if not about[0]:
+        checked_rows(block.X, block.y, block.weights)
+        check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
+        raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
+    if before is not None and found.learned is not None:
+        warn_of_outliers(p.likelihood, before, found.learned)
+    return found, about[1]
+
+
+def learns_compiled(state: State, *arrays: Array) -> bool:
+    """Whether a block of these arrays is learned by one program, which also looks at its values."""
+    p, traced = state.problem, is_traced(state.data, arrays)
+    exact = p.exact and isinstance(p.model, Linear) and p.model.outputs is None
+    on_jax = namespace(state.data.mean, *arrays) is not np
+    return on_jax and not exact and (state.inner.is_zero or traced)  # a prox with kinks is on the host
+
+
+def _longest(data: Structured, block: Block) -> int:
+    """Return how many rows a piece has, at most.
+
+    On NumPy arrays it is a power of two, and all pieces have such lengths: JAX compiles a function for a few. On JAX
+    arrays all pieces have one shape, and are of equal lengths.
+    """
+    outputs, rows_of_D = int(np.prod(block.y.shape[1:], initial=1)), piece_rows(data.rank)
+    size = data.mean.size * data.mean.dtype.itemsize * outputs
+    on_host = namespace(data.mean) is np
+    most = _BYTES if on_host or on_cpu() else 16 * _BYTES
+    rows = min(max(1, min(rows_of_D // outputs, most // max(size, 1))), len(block))
+    return _power_of_two(rows) if on_host else -(-len(block) // -(-len(block) // rows))
+
+
+def _power_of_two(n: int) -> int:
+    """Return the largest power of two up to n."""
+    return 1 << (n.bit_length() - 1)
+
+
+def _learn_pieces(
+    p: Problem, g: Regularizer, start: Found, arrays: tuple[Array | None, ...], *, rows: int, n: int, loops: ModuleType
+) -> tuple[Found, Array]:
+    """Return what is known after n rows, in pieces of up to `rows` rows; one that does not converge is halved.
+
+    The loops are those of Python if `loops` is NumPy, and else compiled. The second array is (1 if all is finite and 0
+    otherwise, the rounding error of the precision).
+    """
+    block = _padded(Block(arrays[0], arrays[1], arrays[2], counts=arrays[3], squares=arrays[4]), rows)
+    xp = namespace(start.data.mean)
+    integer = int if loops is np else partial(xp.asarray, dtype=np.int32)
+
+    def more(carry: Any) -> Any:
+        return carry[1] < n
+
+    def piece(carry: Any) -> Any:
+        before, first, length = carry
+        length = xp.minimum(length, n - first)
+        if loops is np:  # few lengths, so that a function of JAX is compiled for few
+            length = _power_of_two(int(length))
+        found, taken = _learn(p, g, before, _part(block, first, length, rows), length, loops)
+        longer = xp.where(taken > 0, xp.minimum(2 * taken, rows), length // 2)
+        return found, integer(first + taken), integer(longer)
+
+    found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
+    data = found.data
+    finite = xp.isfinite(data.rss) & xp.isfinite(data.traces).all()
+    finite = finite if loops is np else finite & are_fine(arrays[0], arrays[1], arrays[2])
+    return found, xp.stack([finite.astype(data.rounding.dtype), data.rounding])
+
+
+def _learn(
+    p: Problem, g: Regularizer, before: Found, block: Block, length: Any, loops: ModuleType
+) -> tuple[Found, Any]:
+    """Return what is known after some of the first `length` rows of a block, and how many: 0 if they are too many."""
+    data, theta, learned = before
+    outputs, xp = int(np.prod(block.y.shape[1:], initial=1)), namespace(data.mean)
+    likelihood = p.likelihood if learned is None else learned.likelihood(p.likelihood)
+    averaged = p.model.linear and not likelihood.quadratic and not likelihood.majorizes
+    variance = StructuredPosterior(data, Zero(), gamma=p.gamma, likelihood=likelihood).noise.variance
+    spread = Spread(StructuredFactor(data.precision), variance) if averaged or likelihood.majorizes else None
+    data = with_room(data, length * outputs)
+    if p.exact or averaged:
+        at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
+        check_expansion(at, len(block))
+        taken = length
+        if averaged:
+            leverage = data.leverage(at.D) if at.weights is None else data.leverage(at.D) * at.weights
+            total = leverage.reshape(len(block), -1).sum(axis=1).cumsum()
+            taken = xp.clip((total <= _MUCH).sum(), 1, length)
+        block, at = _first_rows(block, taken), _first(at, taken, len(block))
+        new = _folded(data, at, theta, taken * outputs)
+        found = _mode(new, g, theta)
+    else:
+        unit = xp.where((variance > 0) & xp.isfinite(variance), variance, 0)
+        new, found, good = proximal_step(data, g, p.model, likelihood, theta, block, length, unit, loops)
+        taken = xp.where(good | (length == 1), length, 0)
+    after = Found(settled(new, data), found, learned)
+    if learned is not None:
+        at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
+        after = after._replace(learned=next_numbers(learned, p.likelihood, at, block, spread, None, held=True))
+    if likelihood.majorizes:  # what rows add to the information is not what a step descends with
+        at = expand(p.model, likelihood, found, block, spread)
+        after = after._replace(data=replace(settled(_folded(data, at, found, taken * outputs), data), mean=found))
+    if loops is np:
+        return after if taken else Found(data, theta, learned), taken
+    return select(taken > 0, lambda: after, lambda: Found(data, theta, learned)), taken
+
+
+def proximal_step(
+    data: Structured,
+    g: Regularizer,
+    model: Model,
+    likelihood: Likelihood,
+    theta: Array,
+    block: Block,
+    length: Any,
+    unit: Any,
+    loops: ModuleType = np,
+) -> tuple[Structured, Array, Any]:
+    """Minimise the loss of the first rows of a block plus 1/2 ||theta - m||_P^2 + g.
+
+    The block is linearised at theta, and then at every point that damped steps of Gauss-Newton's method reach: once
+    only, if the losses there are those that the linearisation promised. They are compared row by row, because the
+    errors of some rows cancel those of others in the sum. An error of a tenth of the noise variance in each row, which
+    is that of outputs wrong by about a tenth of the noise's standard deviation, is good enough.
+
+    Parameters
+    ----------
+    data : Structured
+        P and m, with room for the rows.
+    g : Regularizer
+    model, likelihood : Model, Likelihood
+    theta : array of shape (d,)
+        Where the first step starts.
+    block : Block
+        On JAX arrays, rows after the first `length` have weight 0.
+    length : int
+    unit : float
+        The variance of the noise, of which the sum is in units; 0 if it is not known.
+    loops : module
+        NumPy for loops of Python, and jax.numpy for compiled ones.
+
+    Returns
+    -------
+    data : Structured
+        The information with these rows.
+    theta : array of shape (d,)
+        The minimiser.
+    good : bool
+        Whether it is one: False if ten steps were not enough.
+    """
+    xp, outputs = namespace(theta), int(np.prod(block.y.shape[1:], initial=1))
+    rounding = float(np.finfo(np.dtype(theta.dtype)).eps) ** 0.5
+    enough = asarray_like(_CLOSE * unit, theta) * asarray_like(length, theta)
+
+    def unfinished(carry: Any) -> Any:
+        return ~carry[3] & ~carry[4] & (carry[0] < _STEPS)
+
+    def step(carry: Any) -> Any:
+        i, theta = carry[:2]
+        at = expand(model, likelihood, theta, block, descent=True)
+        check_expansion(at, len(block))
+        found = _proposal(data, g, model, likelihood, block, theta, at, length * outputs)
+        new, trial, here, there, promised, error = found
+        good = (error <= xp.maximum(_GOOD * promised, enough)) | (xp.abs(promised) <= rounding * xp.abs(here))
+        trial, there = _descended(loops, _Objective(data, g, model, likelihood, block), theta, trial, here, there, good)
+        stuck = ~good & ~(there <= here)
+        return i + 1, xp.where(stuck, theta, trial), new, good, stuck
+
+    no = xp.zeros((), bool)
+    start = xp.zeros((), np.int32), theta, unsettled(data, outputs * len(block)), no, no
+    _, theta, new, good, _ = while_loop(loops, unfinished, step, start)
+    return replace(new, mean=xp.where(good, new.mean, theta)), theta, good
+
+
+def _descended(
+    loops: ModuleType, objective: Any, theta: Array, trial: Array, here: Array, there: Array, good: Any
+) -> tuple[Array, Array]:
+    """Return a point between theta and a trial at which the sum is not larger than at theta, and the sum there."""
+
+    def too_far(carry: Any) -> Any:
+        return ~good & ~(carry[1] <= here) & (carry[0] > 0.5**_HALVINGS)
+
+    def halved(carry: Any) -> Any:
+        size = carry[0] / 2
+        return size, objective(theta + size * (trial - theta))
+
+    one = namespace(trial).ones((), trial.dtype)
+    size, there = while_loop(loops, too_far, halved, (one, there))
+    return theta + size * (trial - theta), there
+
+
+def _proposal(
+    data: Structured,
+    g: Regularizer,
+    model: Model,
+    likelihood: Likelihood,
+    block: Block,
+    theta: Array,
+    at: Expansion,
+    taken: Any,
+) -> "_Proposal":
+    """Return the minimiser of the sum with the block as linearised at theta."""
+    new = _folded(data, at, theta, taken, bent=not model.linear)
+    trial = _mode(new, g, theta)
+    moved = at.D @ (trial - theta)
+    change = moved * (moved / 2 - at.targets)
+    change = (change if at.weights is None else at.weights * change).reshape(len(block), -1).sum(axis=1)
+    before, after = _beyond(data, g, theta), _beyond(data, g, trial)
+    here = _losses(likelihood, at.f.reshape(block.y.shape), block)
+    there = _losses(likelihood, _outputs(model, trial, block.X), block)
+    with np.errstate(all="ignore"):
+        error = _finite(namespace(here).abs(there - here - change).sum())
+    promised = before - after - change.sum()
+    return _Proposal(new, trial, _finite(here.sum()) + before, _finite(there.sum()) + after, promised, error)
+
+
+class _Proposal(NamedTuple):
+    """The information with a block as linearised, the minimiser, and how good the linearisation was."""
+
+    new: Structured
+    trial: Array
+    here: Array  # the sum at theta
+    there: Array  # the sum at the minimiser
+    promised: Array  # the decrease that the linearisation promised
+    error: Array  # the absolute errors of the promised losses, added up over rows
+
+
+class _Objective(NamedTuple):
+    """The loss of a block plus 1/2 ||theta - m||_P^2 + g."""
+
+    data: Structured
+    g: Regularizer
+    model: Model
+    likelihood: Likelihood
+    block: Block
+
+    def __call__(self, theta: Array) -> Array:
+        losses = _losses(self.likelihood, _outputs(self.model, theta, self.block.X), self.block)
+        return _finite(losses.sum()) + _beyond(self.data, self.g, theta)
+
+
+def _beyond(data: Structured, g: Regularizer, theta: Array) -> Array:
+    return data.quadratic(theta - data.mean) / 2 + g.value(theta)
+
+
+def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: bool = False) -> Structured:
+    """Return the information with the first rows of an expansion; the others have weight 0."""
+    ones = namespace(at.D).ones_like(at.targets)
+    weights = ones if at.weights is None else at.weights
+    counts = weights if at.counts is None else at.counts
+    squares = counts if at.squares is None else at.squares
+    return append(data, at.D, at.targets, weights, counts, squares, taken, theta, bent=bent)
+
+
+def _mode(data: Structured, g: Regularizer, start: Array) -> Array:
+    """Return the minimiser of g and the information together."""
+    return data.mean if g.is_zero else data.minimise(g, start).theta
+
+
+def _losses(likelihood: Likelihood, f: Array, block: Block) -> Array:
+    """Return the loss of each row of a block, times its weight."""
+    with np.errstate(all="ignore"):
+        losses = masked(block.weights, likelihood.loss(block.y, f)).reshape(len(block), -1).sum(axis=1)
+        return losses if block.weights is None else block.weights * losses
+
+
+def _finite(total: Array) -> Array:
+    """Return a sum of losses, infinite where it is not a number."""
+    xp = namespace(total)
+    return xp.where(xp.isfinite(total), total, np.inf)
+
+
+def _outputs(model: Model, theta: Array, X: Array) -> Array:
+    """Return h for each row of a block."""
+    if isinstance(model, Predictor):
+        with np.errstate(all="ignore"):
+            return model.value(theta, X)
+    b = len(X)
+    if namespace(theta, X) is np:  # of one of a few lengths, as in `Function.linearize_rows`
+        X = np.concatenate([X, np.repeat(X[-1:], padded_length(b) - b, axis=0)])
+    return call_jax(partial(compiled(_values), model), theta, X)[:b]
+
+
+def _values(model: Any, theta: Array, X: Array) -> Array:
+    import jax
+
+    return jax.vmap(model.value, in_axes=(None, 0))(theta, X)
+
+
+def _padded(block: Block, more: int) -> Block:
+    """Return a block with copies of its last row, on JAX arrays, so that every part of it can have one shape."""
+    xp = namespace(block.X)
+    if xp is np:
+        return block
+    X, y, weights, counts, squares = (
+        None if a is None else xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)]) for a in _arrays(block)
+    )
+    return Block(X, y, weights, counts=counts, squares=squares)
+
+
+def _part(block: Block, start: Any, length: Any, shape: int) -> Block:
+    """Return `length` rows of a block; on JAX arrays they are `shape` rows, of which the last have weight 0."""
+    on_numpy = namespace(block.X) is np
+    shape = length if on_numpy else shape
+    X, y, weights, counts, squares = (None if a is None else window(a, start, shape) for a in _arrays(block))
+    part = Block(X, y, weights, counts=counts, squares=squares)
+    return part if on_numpy else _first_rows(part, length)
+
+
+def _arrays(block: Block) -> tuple[Array | None, ...]:
+    return block.X, block.y, block.weights, block.counts, block.squares
+
+
+def _first_rows(block: Block, taken: Any) -> Block:
+    """Return the first rows of a block; on JAX arrays, whose shapes stay, the others have weight 0."""
+    if namespace(block.X) is np:
+        return _part(block, 0, taken, taken)
+    fields = (block.weights, block.counts, block.squares)
+    weights, counts, squares = (None if a is None else _masked(a, taken) for a in fields)
+    return Block(block.X, block.y, weights, counts=counts, squares=squares)
+
+
+def _first(at: Expansion, taken: Any, rows: int) -> Expansion:
+    """Return the expansion of the first rows of a block, as `_first_rows`."""
+    n = taken * (len(at.f) // rows)  # a row of the block is one row for each output
+    if namespace(at.D) is np:
+        f, D, targets, weights, counts, squares = (
+            None if a is None else a[:n] for a in (at.f, at.D, at.targets, at.weights, at.counts, at.squares)
+        )
+        return Expansion(f, D, targets, weights, at.loss, counts, squares)
+    ones = namespace(at.D).ones_like(at.targets)
+    weights = _masked(ones if at.weights is None else at.weights, n)
+    counts, squares = (None if a is None else _masked(a, n) for a in (at.counts, at.squares))
+    return at._replace(weights=weights, counts=weights if counts is None else counts, squares=squares)
+
+
+def _masked(values: Array, n: Any) -> Array:
+    xp = namespace(values)
+    return xp.where(xp.arange(len(values)) < n, values, 0)

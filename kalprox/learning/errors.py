@@ -1,0 +1,357 @@
+"""Standard errors of coefficients, and their intervals: of the model, robust, and clustered."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from kalprox.base.arrays import Array
+from kalprox.base.tree import leaf, state
+from kalprox.learning.design import Design
+from kalprox.learning.intervals import TUNED_CLUSTERS, Estimate
+from kalprox.learning.rules import check
+from kalprox.learning.sandwich import Sandwich, scores_at
+from kalprox.learning.settings import Settings
+from kalprox.models import Model
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.predictive import Student
+from kalprox.regularizers import Zero
+from kalprox.sources import Source
+
+__all__ = ["StandardErrors", "residual_scores"]
+
+
+@state
+class StandardErrors(ABC):
+    """How sure the coefficients are, given a posterior of the parameters and, if asked for, the scores of the rows.
+
+    Attributes
+    ----------
+    settings : Settings
+    sandwich : Sandwich or None
+        The sums for robust or clustered standard errors, if the settings ask for them.
+    """
+
+    settings: Settings = leaf(given=True)
+    sandwich: Sandwich | None = leaf(default=None, kw_only=True)
+
+    @property
+    @abstractmethod
+    def design(self) -> Design:
+        """The coordinates of theta."""
+
+    @property
+    @abstractmethod
+    def posterior(self) -> Posterior:
+        """The posterior of theta."""
+
+    @property
+    def model(self) -> Model:
+        """The model h."""
+        return self.design.model(self.settings.model(self.design.outputs))
+
+    def _per_target(self, theta: Array) -> Array:
+        """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
+        theta = np.asarray(theta)
+        return theta.T if self.design.outputs is None else self.design.by_output(theta)
+
+    @property
+    def _theta(self) -> Array:
+        return self._per_target(self.posterior.mean)  # (d,) or (k, d)
+
+    @cached_property
+    def coef(self) -> Array:
+        """The coefficients, shape (d,) or (k, d)."""
+        return self.design.coef(self._theta)
+
+    @cached_property
+    def intercept(self) -> Array:
+        """The intercept, shape () or (k,)."""
+        return np.asarray(self.design.intercept_of(self._theta))
+
+    # ---- covariances -----------------------------------------------------------------------------------
+
+    @cached_property
+    def covariance(self) -> Array:
+        """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
+        first, scale = self.design.first, self.design.scale
+        sandwiched = self._sandwiched(self.posterior)
+        C = np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched
+        if (K := self._contrasts(self.posterior)) is not None and (m := self.design.outputs) is not None:
+            C = K @ C @ K.T
+            C = np.stack([C[c::m, c::m] for c in range(m)])  # of the coefficients of each output
+        C = C[..., first:, first:]
+        return C if scale is None else C / scale[:, None] / scale
+
+    def covariance_of(self, some: Array) -> Array:
+        """Return the covariance of some coefficients, given their positions, of a model with one output."""
+        return self.covariance[np.ix_(some, some)]
+
+    @cached_property
+    def coef_std(self) -> Array:
+        """The standard errors of the coefficients, shape (d,) or (k, d); see `debiased` if the penalty has kinks."""
+        return np.sqrt(self._variances(self._var(self.posterior)))
+
+    def _variances(self, variances: Array) -> Array:
+        """Return the variances of the coefficients for those of theta, shape (..., d)."""
+        variances = self.design.by_output(np.asarray(variances))[..., self.design.first :]
+        return variances if self.design.scale is None else variances / self.design.scale**2
+
+    @cached_property
+    def intercept_std(self) -> Array:
+        """The standard error of the intercept, shape () or (k,), as `coef_std`; zero without intercept."""
+        return self._intercept_std(self.posterior)
+
+    def _intercept_std(self, posterior: Posterior) -> Array:
+        if not self.design.intercept:
+            return np.zeros_like(self.intercept)
+        at_zero = self._at_zero(posterior)
+        if (C := self._sandwiched(posterior)) is not None:
+            found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
+            return np.sqrt(found if self.design.outputs else found[..., 0])
+        leverage = posterior.leverage(at_zero)
+        return np.sqrt(np.asarray(posterior.noise.variance) * (leverage if self.design.outputs else leverage[0]))
+
+    def _at_zero(self, posterior: Posterior) -> Array:
+        """Return the inputs whose output is the intercept, shape (1, p) or (m, p)."""
+        without = replace(self.design, row_offsets=False)
+        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        if (K := self._contrasts(posterior)) is not None:
+            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
+        return at_zero
+
+    @property
+    def std_doubt(self) -> str:
+        """Why standard errors of coefficients may be too small, in a sentence; empty if nothing is known of it."""
+        return ""
+
+    @property
+    def scores(self) -> Sandwich | None:
+        """The sums for robust or clustered standard errors, if the settings ask for them."""
+        return self.sandwich
+
+    @property
+    def why_no_std(self) -> str:
+        """Why clustered standard errors are NaN; empty if they are not. (Others are NaN without degrees of freedom.)"""
+        count = 0.0 if self.scores is None else self.scores.count
+        if self.settings.coef_cov != "clustered" or count >= 2:
+            return ""
+        return (
+            f"coef_cov='clustered' needs at least two clusters, got {count:g}, and more rows than coefficients: "
+            "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two or "
+            "more labels."
+        )
+
+    @property
+    def why_no_interval(self) -> str:
+        """Why there are no intervals of coefficients, in a sentence; empty if there are."""
+        return ""
+
+    def _sandwiched(self, posterior: Posterior) -> Array | None:
+        """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
+
+        NaN with fewer than two rows or clusters, see `why_no_std`.
+        """
+        kind, sandwich = self.settings.coef_cov, self.scores
+        if kind == "model":
+            return None
+        unit = self.unit_covariance(posterior)
+        if sandwich is None or sandwich.count < 2:
+            return np.full(unit.shape, np.nan)
+        M = sandwich.total(self.design)
+        infinite = np.isinf(unit)
+        V = np.where(infinite, 0.0, unit)
+        if sandwich.excess is not None:  # V^-1 is the information and the penalty
+            V = np.linalg.solve(np.eye(len(V)) - V @ sandwich.excess, V)
+        C = V @ (M[0] if posterior.targets is None else M) @ V
+        if kind == "clustered":
+            C *= sandwich.count / (sandwich.count - 1)
+        return np.where(infinite, unit, C)
+
+    @staticmethod
+    def unit_covariance(posterior: Posterior) -> Array:
+        """Return the covariance of theta in units of the noise variance, (p, p) or (k, p, p)."""
+        return np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
+
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return a matrix by which parameters are multiplied where they are shown; None if it has no effect."""
+        return None
+
+    def _var(self, posterior: Posterior) -> Array:
+        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p); NaN where rounding left nothing."""
+        C, K = self._sandwiched(posterior), self._contrasts(posterior)
+        if C is None:
+            var = posterior.var() if K is None else posterior.leverage(K) * posterior.noise.variance
+            return np.asarray(var)
+        C = C if K is None else K @ C @ K.T
+        variances = np.diagonal(C, axis1=-2, axis2=-1)
+        return np.where(variances >= 0, variances, np.nan)
+
+    def _dof(self, posterior: Posterior, K: Array | None = None) -> Array:
+        """Return the degrees of freedom of intervals, shape () or (k,).
+
+        For clusters they are those of each parameter, or of products of the parameters with the rows of K, shape (q,)
+        or (k, q): one less than the number of clusters of equal weight that say as much. Under a working model, rows of
+        a cluster have a noise in common whose variance is learned from the sums of their scores. A cluster with the sum
+        of inputs m and the weight n then adds s2 (v'm)^2 / n + s2 (n / all) v'W v + t2 (v'm)^2 to the variance of c't,
+        with v = V c, W the information within clusters, s2 the variance of single rows and t2 that of the clusters; the
+        degrees of freedom of a sum of such terms are Satterthwaite's [1]_. Small clusters that are not known one by one
+        are taken for equal ones with the variance of their scores.
+
+        References
+        ----------
+        .. [1] A. V. Carter, K. T. Schnepel, D. G. Steigerwald, "Asymptotic behavior of a t-test robust to cluster
+           heterogeneity", Review of Economics and Statistics 99, 2017.
+        """
+        if self.settings.coef_cov != "clustered":
+            return np.asarray(posterior.noise.dof)
+        unit = self.unit_covariance(posterior)
+        V = np.where(np.isinf(unit), 0.0, unit)
+        V = V if K is None else K @ V
+        count = 0.0 if self.scores is None else self.scores.count
+        found = np.full(V.shape[:-1], count - 1)
+        if self.scores is None or not self.scores.groups or not self._has_constant or count < 3:
+            return found
+        assert isinstance(posterior, InformationPosterior)
+        m, sums = self.scores.inputs_of(self.design)
+        m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
+        variance, R = np.asarray(posterior.noise.variance), np.asarray(posterior.data.compact()[0])
+        M, rest, total = self.scores.complete(self.design), self.scores.clusters, n.sum()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
+            shared = shared[0] if posterior.targets is None else shared[:, None, None]
+            single = (variance if posterior.targets is None else variance[:, None, None]) - shared
+            z = V @ m.T  # of each parameter and cluster
+            own = z**2 / n
+            known = total if not rest or not self.design.intercept else max(float((R[:, 0] ** 2).sum()), total)
+            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / known
+            parts = single * (own + within) + shared * z**2
+            others = ((V @ (M[0] if posterior.targets is None else M)) * V).sum(axis=-1)
+            squares = (parts**2).sum(axis=-1) + others**2 / max(rest, 1.0)
+            worth = (parts.sum(axis=-1) + others) ** 2 / squares
+        return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
+
+    @property
+    def scores_center(self) -> Array | None:
+        """The center of the inputs of the scores; None if they are the Jacobian of a nonlinear model."""
+        return None
+
+    @property
+    def hidden_clusters(self) -> float:
+        """See `Sandwich.hidden`; 0 where it is not known."""
+        return 0.0 if self.scores is None or not self._has_constant else self.scores.hidden
+
+    @property
+    def _has_constant(self) -> bool:
+        """Whether the first input of the scores is 1, so that its sums are those of the rows."""
+        return self.scores_center is not None or (self.design.intercept and self.design.outputs is None)
+
+    # ---- intervals -------------------------------------------------------------------------------------
+
+    @property
+    def debiased(self) -> bool:
+        """Whether intervals are about the estimate without the penalty, because the penalty has kinks or bounds.
+
+        The standard errors are then conditional on the coefficients that the penalty selected, and know nothing of its
+        pull, so that estimate and standard error together make no interval that covers.
+        """
+        return isinstance(self.posterior, InformationPosterior) and not self.posterior.regularizer.smooth
+
+    @property
+    def exact_zeros(self) -> Array:
+        """Which coefficients the penalty sets to exactly 0, shaped like `coef`.
+
+        An undetermined coefficient, which is 0 in the minimum-norm solution, is not one of them.
+        """
+        return (self.coef == 0) & (self.coef_std == 0) & self.debiased
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty: least squares on all columns, with its own noise.
+
+        With full rank its mean is the debiased estimate theta + (R'R)^-1 R'(z - R theta), whatever theta is. For a
+        nonlinear link it is one step of Gauss-Newton from the penalised estimate.
+        """
+        penalised = self.posterior
+        if not isinstance(penalised, InformationPosterior):
+            return penalised
+        return InformationPosterior(
+            penalised.data, Zero(), gamma=penalised.gamma, prior=penalised.prior, likelihood=penalised.likelihood
+        )
+
+    def determined(self, penalised: bool) -> Array:
+        """Return whether the rows, with or without the penalty, determine each coefficient, shape (d,)."""
+        posterior = self.posterior if penalised else self.unpenalised
+        found = np.isfinite(self._variances(np.asarray(posterior.factors[0].variances())))
+        return found if found.ndim == 1 else found.all(axis=0)
+
+    def coef_estimate(self, penalised: bool) -> Estimate:
+        """Return the coefficients, with or without the penalty, and what their intervals are computed from."""
+        posterior = self.posterior if penalised else self.unpenalised
+        K = self._contrasts(posterior)
+        rows = (factor.variances() if K is None else factor.leverage(K) for factor in posterior.factors)
+        in_units = posterior.per_target(list(rows))
+        with np.errstate(divide="ignore"):
+            precision = 1 / self._variances(in_units)
+        std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
+        if self.settings.coef_cov == "clustered":
+            dof = self.design.by_output(dof)[..., self.design.first :]
+        coef = self.design.coef(self._per_target(posterior.mean))
+        std, dof = (std, dof) if penalised else _unbounded(std, dof)
+        return Estimate(coef, std, dof, precision)
+
+    def intercept_estimate(self, penalised: bool) -> Student:
+        """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
+        posterior = self.posterior if penalised else self.unpenalised
+        value = np.asarray(self.design.intercept_of(self._per_target(posterior.mean)))
+        std, dof = self._intercept_std(posterior), self._dof(posterior, self._at_zero(posterior))
+        if self.settings.coef_cov == "clustered" and self.design.outputs is None:
+            dof = dof[..., 0]
+        return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
+
+    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
+        """Return the ends of the interval of each coefficient, shaped like `coef`.
+
+        They are those of the posterior, or of the debiased estimate if the penalty has kinks or bounds. With `anytime`
+        they are those of a confidence sequence, always about the estimate without the penalty.
+        """
+        if anytime:
+            check(self.settings, way="anytime")
+            estimate, tuning = self.coef_estimate(penalised=False), self._tuning()
+            if self.settings.coef_cov == "clustered":  # what the rows say grows by clusters
+                count = 0.0 if self.scores is None else self.scores.count
+                estimate, tuning = estimate._replace(precision=np.full(estimate.std.shape, count)), TUNED_CLUSTERS
+            return estimate.anytime_interval(level, tuning)
+        return self.coef_estimate(penalised=not self.debiased).interval(level)
+
+    def _tuning(self) -> Array:
+        """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
+        raise NotImplementedError
+
+
+def _unbounded(std: Array, dof: Any) -> tuple[Array, Any]:
+    """Return std and dof with infinite std, so unbounded intervals, where the noise variance cannot be learned."""
+    return np.where(np.isnan(std), np.inf, std), np.where(np.asarray(dof) > 0, dof, 1.0)
+
+
+def residual_scores(belief: StandardErrors, source: Source) -> Sandwich:
+    """Return the scores of the rows of a source that a belief has learned. One pass.
+
+    They come from the residuals at the estimate, which are smaller than innovations. Those of independent rows are
+    divided by 1 - leverage, and those of clusters multiplied by (rows - 1) / (rows - edf). Without a penalty the
+    covariances are then those that statsmodels calls HC3 and cluster.
+    """
+    settings, posterior, center = belief.settings, belief.posterior, belief.scores_center
+    assert isinstance(posterior, InformationPosterior)
+    robust, kind = settings.coef_cov == "robust", (settings.weight_kind, settings.class_weights)
+    V = belief.unit_covariance(posterior) if robust else None
+    about = belief.model, posterior.likelihood, np.asarray(posterior.mean), belief.design, center, V, *kind
+    sandwich = source.fold(partial(scores_at, *about)).total
+    assert sandwich is not None
+    rows = float(posterior.data.effective_rows)
+    dof = rows - np.asarray(posterior.edf)
+    if (dof <= 0).any():  # every residual is zero, and the standard errors are unknown
+        return Sandwich.zero(center, sandwich.M.shape[1], posterior.targets)
+    return sandwich if robust else sandwich.times((rows - 1) / dof)

@@ -1,0 +1,177 @@
+"""What a model says whose rows are linearised at an estimate: nonlinear ones, classes, counts, and rows that lie."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from kalprox.algorithms.proximal_filter import ProximalState
+from kalprox.base.arrays import Array
+from kalprox.base.tree import state
+from kalprox.learning.belief import Belief
+from kalprox.learning.design import Design, Moments
+from kalprox.learning.errors import residual_scores
+from kalprox.learning.sandwich import Sandwich
+from kalprox.learning.separation import SEPARATED, is_separated
+from kalprox.learning.targets import Seen
+from kalprox.learning.weak_prior import Columns, first_theta, sums_to_zero, weak_root
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.regularizers import Regularizer, Zero
+from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.sources import Source
+
+__all__ = ["LinearisedBelief", "contrasts", "noise_variance"]
+
+_MANY = 10  # rows of the rarest class of a warm-up for each input, that may be said to be separated
+
+
+@state
+class LinearisedBelief(Belief):
+    """What the rows say that a `kalprox.learning.linearised.Linearised` has learned; its fields are those of the state.
+
+    Attributes
+    ----------
+    held : function or None
+        Returns the rows of a warm-up, whose scores are not summed yet; None if there are none, or no scores are needed.
+    """
+
+    proximal: ProximalState
+    fixed: Design
+    seen: Seen | None
+    columns: Columns | None
+    fit_converged: bool
+    fit_column_std: Array | None
+    fit_outside: float
+    held: Callable[[], Source] | None
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the warm-up has ended; until then the rows held do not determine theta well.
+
+        Predictions by the state are then too certain, and are not scored; see `Linearised.scored` for what is.
+        """
+        return self.proximal.held is None or self.proximal.held.settled
+
+    @property
+    def effective_rows(self) -> float:
+        return float(self.posterior.data.effective_rows) / (self.fixed.outputs or 1)  # type: ignore[attr-defined]
+
+    @property
+    def convex(self) -> bool:
+        """Whether the objective has no other minima than the one found, also among the few rows of a warm-up."""
+        return self.settings.likelihood.log_concave and self.model.linear
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit converged, and a stream has left its warm-up or is before its first check."""
+        found = self.proximal.converged or (self.convex and not self.proximal.cut_short)
+        return self.fit_converged and found and not self.separated
+
+    @property
+    def message(self) -> str:
+        return SEPARATED if self.separated else self.fit_message
+
+    @cached_property
+    def separated(self) -> bool:
+        """Whether a stream of classes or counts has no finite estimate without a penalty; see `is_separated`."""
+        seen, settings, design = self.seen, self.settings, self.fixed
+        loss, columns = settings.likelihood, self.columns
+        if seen is None or columns is None or not self.convex or loss.quadratic or loss.location:
+            return False
+        if self.proximal.is_fresh:
+            return False
+        if self.proximal.problem.regularizer.value(np.ones(design.size)) > 0:  # a penalty makes the estimate finite
+            return False
+        if not self._rarest > 0:  # of a class that has not come yet nothing can be said
+            return False
+        noise_var = np.inf if self.proximal.held is not None else noise_variance(self.proximal)
+        A, C = weak_root(settings, design, seen, columns, noise_var), contrasts(design, Zero())
+        return is_separated(self.proximal, A if C is None else A @ C, first_theta(settings, design))
+
+    @property
+    def many(self) -> bool:
+        """Whether there are rows enough to be told that they are separated: few often are, by chance."""
+        return self._rarest >= _MANY * self.fixed.size / (self.fixed.outputs or 1)
+
+    @property
+    def _rarest(self) -> float:
+        """The number of rows of the rarest class, or of events, in a warm-up; infinite after it."""
+        if self.proximal.held is None:
+            return np.inf
+        y = np.concatenate(self.proximal.held.y)
+        events = (y > 0).sum(axis=0).min()
+        return float(min(events, (y < 1).sum()) if self.settings.likelihood.outcomes == "two classes" else events)
+
+    @property
+    def design(self) -> Design:
+        return self.fixed
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.proximal.posterior
+
+    @cached_property
+    def scores(self) -> Sandwich | None:
+        """The scores of the rows; those of a warm-up are summed, from residuals at the estimate, when they are read."""
+        return self.sandwich if self.held is None else residual_scores(self, self.held())
+
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
+
+        It has no effect on the estimate, and takes what `sums_to_zero` adds out of the variances.
+        """
+        if self.fixed.outputs is None:
+            return None
+        assert isinstance(posterior, InformationPosterior)
+        return contrasts(self.fixed, posterior.regularizer).toarray()
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty, in which the coefficients of all classes add up to zero."""
+        found, design, std = super().unpenalised, self.fixed, self.column_std
+        if design.outputs is None or not isinstance(found, InformationPosterior) or found.prior is None:
+            return found
+        assert std is not None and design.center is not None
+        rows = float(found.data.rows) / design.outputs
+        moments = Moments(rows, design.center, rows * std**2)
+        sums = sums_to_zero(self.settings, design, moments, all_inputs=True)
+        assert sums is not None
+        return InformationPosterior(found.data, Zero(), gamma=found.gamma, prior=sums, likelihood=found.likelihood)
+
+    @property
+    def column_std(self) -> Array | None:
+        if self.settings.function is not None:  # whose parameters have no columns
+            return None
+        X = None if self.seen is None else self.seen.X
+        return self.fit_column_std if X is None else np.sqrt(X.squares / max(X.rows, 1.0))
+
+    @property
+    def targets_outside(self) -> float:
+        return self.fit_outside if self.seen is None else self.seen.y.outside
+
+    @property
+    def n_outliers(self) -> float | None:
+        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
+        return self.proximal.outliers
+
+
+def contrasts(design: Design, regularizer: Regularizer) -> Any:
+    """Return a sparse matrix that subtracts from parameters their means over the outputs; None if there is one output.
+
+    Those of coefficients stay as they are where the penalty decides on their means.
+    """
+    if (m := design.outputs) is None:
+        return None
+    summed = np.ones(design.size // m)
+    if diagonal_curvature(regularizer, design.size) is None:  # of a ridge, or without a penalty, they add up to zero
+        summed[design.first :] = 0.0
+    means = scipy.sparse.kron(scipy.sparse.diags_array(summed), np.full((m, m), 1 / m))
+    return (scipy.sparse.eye_array(design.size) - means).tocsr()
+
+
+def noise_variance(state: ProximalState) -> float:
+    """Return the noise variance; infinite if it is not known."""
+    variance = float(state.posterior.noise.variance)
+    return variance if variance > 0 else np.inf

@@ -1,0 +1,340 @@
+"""States: what a learner keeps of its rows, how it learns more of them, and what it predicts of each before that."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from kalprox.base.arrays import Array
+from kalprox.base.pickling import PickledFields
+from kalprox.base.tree import Saved, Sizes, leaf, state
+from kalprox.learning.belief import Belief
+from kalprox.learning.errors import residual_scores
+from kalprox.learning.innovations import Innovations, may_overflow
+from kalprox.learning.input_noise import InputNoise
+from kalprox.learning.path import Path
+from kalprox.learning.rules import check
+from kalprox.learning.sandwich import Sandwich, excess_of, row_scores
+from kalprox.learning.settings import Settings
+from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.sources.forgetting import shares
+from kalprox.sources.times import in_order
+
+__all__ = ["State", "Step", "check_any_row"]
+
+FIRST_PIECE = 32  # rows of the first piece of a batch that a state without an exact row-by-row update predicts
+
+
+def check_any_row(counts: Counts) -> None:
+    """Raise a ValueError if a pass over a source found no row that counts."""
+    if counts.good == 0:
+        raise ValueError(
+            f"There is no good row to learn from: of {counts.read} row(s) read, {counts.bad} were bad and all others "
+            "have weight 0. Correct the rows, or give at least one a positive weight."
+        )
+
+
+class Step(NamedTuple):
+    """A piece of rows, the states before and after it, and the innovations of its rows; None if nobody reads them."""
+
+    piece: Block
+    before: "State"
+    after: "State"
+    found: Innovations | None
+
+
+@state
+class State(PickledFields, ABC):
+    """What a learner keeps of some rows. A state is immutable; what is computed from it is cached.
+
+    What it says about the model is its `belief`.
+
+    Attributes
+    ----------
+    settings : Settings
+    sandwich : Sandwich or None
+        The sums for robust or clustered standard errors, if the settings ask for them.
+    input_noise : InputNoise or None
+        How the variance of the noise depends on the inputs, if the settings ask for it.
+    time : float or None
+        The time of the last row, if rows are forgotten by time.
+    whole_batches : bool
+        Whether a batch in memory is learned as one block, however long it is.
+    in_one_pass : bool
+        Whether rows in memory are fitted in one pass in their order, so that each is predicted before it is learned.
+    walks : bool
+        Whether the intercept can walk though the likelihood is not Gaussian.
+    """
+
+    settings: Settings = leaf(given=True)
+    sandwich: Sandwich | None = leaf(default=None, kw_only=True)
+    input_noise: InputNoise | None = leaf(default=None, kw_only=True)
+    time: float | None = leaf(default=None, kw_only=True)
+
+    whole_batches: ClassVar[bool] = False
+    in_one_pass: ClassVar[bool] = True
+    walks: ClassVar[bool] = False
+
+    @cached_property
+    @abstractmethod
+    def belief(self) -> Belief:
+        """What the rows say about the model, and about new rows."""
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> Self:
+        """Return the state before the first row of a stream that begins with these blocks."""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
+        """Return the state after all rows of a source, and the number of rows."""
+
+    @abstractmethod
+    def learn(self, block: Block) -> Self:
+        """Return the state after one more block of rows."""
+
+    @abstractmethod
+    def with_settings(self, settings: Settings) -> Self:
+        """Return the state of the same rows under other settings; raise if it would need the rows again."""
+
+    def with_features(self, more: int) -> Self:
+        """Return the state about more features, which were 0 in all rows so far and come after the others.
+
+        Their coefficients are at their prior: the penalty, or nothing if there is none.
+        """
+        check(self.settings, way="new features")
+        raise ValueError(
+            "New features came, and this model, which mixes ways to forget, keeps the features of its first row: give "
+            "all features in every row, or use a forget other than 'auto'."
+        )
+
+    @property
+    def targets(self) -> int | None:
+        """The number of columns of y, if these are several targets of one linear model; None for one target."""
+        return None
+
+    @property
+    def effective_rows(self) -> float:
+        """The number of rows of equal weight that are worth as much as those that forgetting has left."""
+        raise NotImplementedError
+
+    def closed(self) -> Self:
+        """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
+        return self if self.sandwich is None else replace(self, sandwich=self.sandwich.closed())
+
+    def settled(self, batch: Block | ArraySource) -> Self:
+        """Return the state after the first batch, whose rows are at hand once more."""
+        return self
+
+    @property
+    def predicts(self) -> bool:
+        """Whether its predictions can be scored: False before the first row and during a warm-up."""
+        return True
+
+    # ---- one step --------------------------------------------------------------------------------------
+
+    def steps(self, block: Block, rows: int, *, every_row: bool = False, most: int = sys.maxsize) -> Iterator["Step"]:
+        """Learn a block, and yield each piece of it with its predictions and the states before and after it.
+
+        This is the only way in which rows are learned and scored: each is predicted before it is learned, unless
+        nobody reads it.
+
+        Parameters
+        ----------
+        block : Block
+        rows : int
+            The number of rows learned before.
+        every_row : bool
+            Whether each row is to be predicted from all rows before it.
+        most : int
+            The most rows that are predicted together.
+        """
+        state, start = self, 0
+        if not (every_row or self.settings.needs_innovations):
+            yield Step(block, self, self.learn(block), None)
+            return
+        while start < len(block):
+            with np.errstate(over="ignore", invalid="ignore"):  # rows too large are refused as they are learned
+                stop = state._next_piece(block, start, rows, exact=every_row)
+            piece = block.part(start, min(stop, start + most) if state.predicts else stop)
+            after, found = state.step(piece, known=rows > 0, exact=every_row)
+            start, rows = start + len(piece), rows + piece.count
+            yield Step(piece, state, after, found)
+            state = after
+            del piece, after, found  # the next piece does not come on top of them
+
+    def step(
+        self, block: Block, found: Innovations | None = None, *, known: bool = True, exact: bool = False
+    ) -> tuple[Self, Innovations]:
+        """Return the state after a piece of rows that it can predict together, and their innovations.
+
+        Parameters
+        ----------
+        block : Block
+        found : Innovations, optional
+            The innovations, if a filter of single rows has predicted the rows already.
+        known : bool
+            Whether anything was learned before; if not, nothing is predicted.
+        exact : bool
+            Whether each row is predicted from all rows before it.
+        """
+        if found is None:
+            after, found = self._predicted(block, known=known, exact=exact)
+        else:
+            after = self.learn(block)
+        return after._observing(block, found, self), found
+
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, by a filter that is updated in place."""
+        return False
+
+    def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        """Return the end of the piece of a block that begins at row `start` and that this state may predict.
+
+        A state predicts a quarter of the rows that it has learned, `rows`: the error of its estimate, which they
+        share, is then small beside what is random in their sum. With `exact`, every row is predicted from all rows
+        before it.
+        """
+        if exact:
+            length = 1
+        elif self.predicts:
+            length = max(FIRST_PIECE, rows // 4)
+        else:  # nothing is predicted in a warm-up; that of a loss that is not quadratic ends as soon as it can
+            length = len(block) if self.settings.likelihood.quadratic else max(FIRST_PIECE, rows)
+        return min(len(block), start + length)
+
+    def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
+        """Return the state after a piece, without its scores, and the innovations of the piece; see `step`."""
+        after, known = self.learn(block), known and self.predicts
+        return after, self.innovations(block, after, exact=exact) if known else Innovations.unknown(block.y)
+
+    def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
+        """Return the innovations of a piece, which this state predicts and `after` has learned; see `steps`."""
+        if may_overflow(block):
+            return Innovations.unknown(block.y)
+        own, times = self.own_variance(block), self._times(block, self.time)
+        known = (self if times is None else self.ahead(float(times[0]))).belief
+        predicted = known.predict(block.X, None if own is None else np.sqrt(own), block.offset)
+        with np.errstate(invalid="ignore"):  # without any noise, nothing is known of the relative size of the std
+            scale = predicted.std / np.sqrt(np.asarray(known.noise.variance))
+        return Innovations.of(block.y, predicted, scale)
+
+    def relative_variance(self, X: Array) -> Array | None:
+        """Return the variance of the noise at the inputs X, in units of the noise variance; None if it is 1."""
+        return None
+
+    def own_variance(self, block: Block) -> Array | None:
+        """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
+        return self.settings.own_variance(block)
+
+    def _observing(self, block: Block, found: Innovations, before: "State") -> Self:
+        """Return this state with the scores of the piece that it has learned since the state `before`."""
+        if self.settings.coef_cov == "model":
+            return self
+        with np.errstate(invalid="ignore"):
+            D, u, curvature, sandwich = self._row_scores(block, found, before)
+        if self.settings.forgets:
+            counts = self.settings.counts(block.weights)
+            counts = np.ones(len(block)) if counts is None else counts
+            u = (u.T * shares(self.settings.forgetting, counts, self._times(block, before.time))).T
+        weights, relative = block.weights, before.relative_variance(block.X)
+        sandwich = sandwich.with_excess(D, self._excess(block, before, D))
+        if block.noise is not None:
+            relative = block.noise if relative is None else relative * block.noise
+        if self.settings.coef_cov == "robust":
+            weights = weights if relative is None else (1.0 if weights is None else weights) / relative
+            return replace(self, sandwich=sandwich.after_rows(D, u, weights))
+        information = curvature if weights is None else curvature * weights
+        information = information if relative is None else information / relative
+        if (own := self.settings.relative_precision(block)) is not None:  # its root is in u
+            weights = weights / np.sqrt(own)
+        if relative is not None:
+            weights = (1.0 if weights is None else weights) / np.sqrt(relative)
+        return replace(self, sandwich=sandwich.after_cluster(D, u, weights, information, block.groups))
+
+    def _excess(self, block: Block, before: "State", D: Array) -> Array | None:
+        """Return by how much the information of rows exceeds the second derivative of their loss; see `excess_of`."""
+        if not self.settings.likelihood.majorizes or not before.predicts:
+            return None
+        posterior, f = before.belief.posterior, before.belief.value(block.X, block.offset)[0]
+        return excess_of(posterior.likelihood, block.y, f, block.weights, posterior.output_variance(f, D))
+
+    def _times(self, block: Block, since: float | None) -> Array | None:
+        """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
+        return in_order(block.times, since, block.weights) if self.settings.by_time else None
+
+    def ahead(self, time: float | None = None) -> Self:
+        """Return what is known at a later time, or before the next row if that makes a difference."""
+        if time is not None:
+            check(self.settings, way="times")
+        return self
+
+    def _row_scores(self, block: Block, found: Innovations, before: "State") -> tuple[Array, Array, Array, Sandwich]:
+        """Return what `row_scores` returns, and the sandwich to which the scores are added."""
+        (f, D), posterior = before.belief.value(block.X, block.offset), before.belief.posterior
+        unknown = np.isnan(found.mean.reshape(len(block), -1)).any(axis=1)
+        if self.settings.likelihood.quadratic:
+            u, curvature = (block.y - found.mean) / found.scale, np.ones(len(block))
+        elif unknown.all():  # also where a parameter of the likelihood is still to be learned
+            D, u = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan)
+            curvature = np.zeros(len(block))
+        else:
+            leverage = posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
+            own = self.settings.relative_precision(block)
+            D, u, curvature = row_scores(posterior.likelihood, block.y, f, D, leverage, own)
+            u = np.where(unknown, np.nan, u)
+        return D, u, curvature, self.sandwich or Sandwich.zero(None, D.shape[1], None)
+
+    def with_scores_of(self, source: Source) -> Self:
+        """Return this state with the scores of the rows of a source, which it has learned; see `residual_scores`."""
+        if self.settings.coef_cov == "model":
+            return self
+        return replace(self, sandwich=residual_scores(self.belief, source))
+
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        """Return the solution for each alpha: of the rows learned, or of those of a source where that is not enough."""
+        raise NotImplementedError
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows that are held as they came, and that a model file would hold too."""
+        return 0
+
+    def without_rows(self) -> Self:
+        """Return the state with the rows that it holds folded, and without values of single rows in its state.
+
+        Raise a ValueError where it cannot do without them.
+        """
+        return self
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """The lengths of the axes of its arrays: d features, k targets and o columns of y if several, p parameters."""
+        design = self.belief.design
+        return {"d": self.belief.coef.shape[-1], "k": self.targets, "o": design.outputs, "p": design.size}
+
+    @classmethod
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> Self:
+        """Return the state that was saved under `name`; raise a ValueError if it cannot be one of these sizes."""
+        return saved.tree(cls, name, sizes, settings=settings)
+
+    # ---- supported by some states only -------------------------------------------------------------------
+
+    def merge(self, other: "State") -> Self:
+        """Return the state after the rows of both."""
+        raise NotImplementedError
+
+    @property
+    def fingerprint(self) -> Array:
+        """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
+        raise NotImplementedError
