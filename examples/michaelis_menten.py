@@ -56,9 +56,9 @@ BLUE = "#0072B2"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
 fig, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 grid = np.linspace(0, 1.2, 200)[:, None]
-for sigma, alpha, label in ((1.0, 0.15, "a new observation"), (0.0, 0.4, "the curve")):
+for of, alpha, label in (("target", 0.15, "a new observation"), ("mean", 0.4, "the curve")):
     ax.fill_between(
-        grid[:, 0], *model.predict_interval(grid, sigma=sigma), color=BLUE, alpha=alpha, lw=0, label=f"95%, {label}"
+        grid[:, 0], *model.predict_interval(grid, of=of), color=BLUE, alpha=alpha, lw=0, label=f"95%, {label}"
     )
 ax.plot(grid[:, 0], model.predict(grid), color=BLUE)
 ax.plot(concentration, observed, "ko", ms=5)
