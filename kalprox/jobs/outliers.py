@@ -6,7 +6,6 @@ import numpy as np
 
 from kalprox.learning.flags import RowFlags, flags_at, flags_between
 from kalprox.learning.learner import Learner
-from kalprox.learning.linearised import Linearised
 from kalprox.learning.state import State
 from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow, Quarantine, Reason
@@ -47,8 +46,7 @@ class OutlierLog:
     def finish(self, learner: Learner) -> None:
         """Write the outliers of a warm-up that has not ended."""
         state = learner.state
-        assert isinstance(state, Linearised)
-        if state.proximal.held is not None and (rows := state.held_rows()) is not None:
+        if (rows := state.held_rows()) is not None:
             self._write(rows.y, flags_at(state, rows))
 
     def judge(self, learner: Learner, block: Block) -> None:
@@ -60,7 +58,7 @@ class OutlierLog:
         """Write the outliers of a piece of a stream, and those of a warm-up that ends with it."""
         found = flags_between(before, piece, after)
         if found is not None:
-            held = None if len(found.errors) == len(piece) else before.held_rows()  # type: ignore[attr-defined]
+            held = None if len(found.errors) == len(piece) else before.held_rows()
             self._write(piece.y if held is None else np.concatenate([held.y, piece.y]), found)
 
     def _write(self, y: np.ndarray, found: RowFlags) -> None:

@@ -13,6 +13,7 @@ from kalprox.forgetting import ByRow, Forgetting, RandomWalk
 from kalprox.learning.bank_weights import Odds, WeightRecord
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
+from kalprox.learning.members import core_type, restored_member, started_member, wrapped
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
@@ -23,7 +24,7 @@ from kalprox.predictive.mixture import log_mean, mixture_scores, shares
 from kalprox.sources import Block, Source
 from kalprox.sources import Counts as RowCounts
 
-__all__ = ["Bank", "member_type", "ways_to_forget"]
+__all__ = ["Bank", "ways_to_forget"]
 
 _FACTORS = (0.9995, 0.998, 0.99, 0.96)  # which remember 2,000, 500, 100 and 25 rows
 _STEPS = (0.001, 0.01, 0.1)  # the variances of the steps of an intercept that walks, in units of the noise variance
@@ -49,15 +50,6 @@ def ways_to_forget(settings: Settings, kind: type[State]) -> dict[str, Forgettin
 def _memory(way: Forgetting) -> float:
     """Return how many rows a forgetting factor remembers."""
     return 1 / (1 - way.per_row)
-
-
-def member_type(settings: Settings) -> type[State]:
-    """Return the class of state of a model with one way to forget. JAX is imported only if that class needs it."""
-    if settings.is_exact:
-        return Exact
-    from kalprox.learning.linearised import Linearised
-
-    return Linearised
 
 
 def _matched_type(settings: Settings, block: Block | None) -> type[State] | None:
@@ -105,12 +97,12 @@ class Bank(State):
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Bank":
         first = next(iter(blocks))
-        kind = _matched_type(settings, first) or member_type(settings)
+        kind = _matched_type(settings, first) or core_type(settings)
         ways = list(ways_to_forget(settings, kind).values())
         if not settings.is_exact and not kind.walks:  # those with a warm-up
             least = _ROWS_EACH * (first.X.shape[1] + 1) * (first.y.shape[1] if first.y.ndim == 2 else 1)
             ways = [way for way in ways if not way.forgets or _memory(way) >= least]
-        members = tuple(kind.start(settings.forgetting_by(forget), [first]) for forget in ways)
+        members = tuple(started_member(kind, settings.forgetting_by(forget), [first]) for forget in ways)
         odds = Odds.equal(len(members), members[0].targets)
         return cls(settings, members, odds, WeightRecord.start(odds.weights))
 
@@ -137,7 +129,7 @@ class Bank(State):
 
     def _taken(self, member: State, block: Block, exact: bool) -> tuple[State, Innovations]:
         """Return a member after a block, and its innovations."""
-        every = exact or (isinstance(member, Exact) and member.predicts_every_row)
+        every = exact or member.predicts_every_row
         most, found = _PIECE if self._in_pieces else len(block), []
         for one in member.steps(block, self.record.n, every_row=every, most=most):
             assert one.found is not None
@@ -153,7 +145,7 @@ class Bank(State):
     @property
     def _in_pieces(self) -> bool:
         """Whether the members predict the rows of a piece together."""
-        return not isinstance(self.members[0], (Exact, *filter(None, [_matched_type(self.settings, None)])))
+        return not isinstance(self.members[0].core, (Exact, *filter(None, [_matched_type(self.settings, None)])))
 
     @property
     def n_features(self) -> int:
@@ -200,13 +192,11 @@ class Bank(State):
         found = MixedInnovations.made(Innovations(mean, std, nothing, ones, issued, 1), given)
         return replace(self, members=members, odds=odds, record=record), found
 
-    def _observing(self, block: Block, found: Innovations, before: State) -> "Bank":
-        """Return this state: its members have observed their own innovations."""
-        return self
-
     def with_settings(self, settings: Settings) -> "Bank":
         kinds = [settings.forgetting_by(member.settings.forgetting) for member in self.members]
-        members = tuple(member.with_settings(one) for member, one in zip(self.members, kinds, strict=True))
+        members = tuple(
+            wrapped(member.with_settings(one), one) for member, one in zip(self.members, kinds, strict=True)
+        )
         return replace(self, settings=settings, members=members)
 
     @property
@@ -222,7 +212,7 @@ class Bank(State):
     @property
     def names(self) -> tuple[str, ...]:
         """The ways to forget."""
-        return tuple(ways_to_forget(self.settings, type(self.members[0])))[: len(self.members)]
+        return tuple(ways_to_forget(self.settings, type(self.members[0].core)))[: len(self.members)]
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -240,12 +230,12 @@ class Bank(State):
     @classmethod
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Bank":
         matched = _matched_type(settings, None) if f"{name}.members.0.A" in saved else None
-        kind = matched or member_type(settings)
+        kind = matched or core_type(settings)
         ways = list(ways_to_forget(settings, kind).values())
         K = saved.count(f"{name}.members.length")
         expect(1 <= K <= len(ways))
         members = tuple(
-            kind.restored(settings.forgetting_by(forget), saved, f"{name}.members.{i}", sizes)
+            restored_member(kind, settings.forgetting_by(forget), saved, f"{name}.members.{i}", sizes)
             for i, forget in enumerate(ways[:K])
         )
         return saved.tree(cls, name, {**sizes, "K": K}, settings=settings, members=members)

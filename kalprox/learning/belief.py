@@ -1,7 +1,7 @@
 """Beliefs: what the rows learned so far say about a model, its parameters and its predictions."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class Belief(PickledFields, StandardErrors):
     n_passes: int = leaf(default=1, kw_only=True)
     fit_message: str = leaf(default="", kw_only=True)
     merge_distance: float = leaf(default=0.0, kw_only=True)
+
+    def with_input_noise(self, noise: InputNoise) -> Self:
+        """Return what is known with a variance of the noise that depends on the inputs."""
+        return self._changed(input_noise=noise)
 
     @property
     def converged(self) -> bool:

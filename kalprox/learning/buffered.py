@@ -10,6 +10,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable
 from kalprox.base.tree import Saved, Sizes, expect, released
 from kalprox.learning.bank_rows import BankFilter
+from kalprox.learning.compose import recent_rows, restored, started, under
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
@@ -21,7 +22,6 @@ from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State
-from kalprox.learning.states import recent_rows, state_type, under
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import ArraySource, Block
@@ -102,8 +102,8 @@ class Buffered:
         start = int(state is None and len(batch) > 1 and batch.groups is None)
         if start:
             yield batch.part(0, start)
-        state = self.folded
-        single = state is not None and state.matches_rows
+        single = self.folded is not None and self.folded.matches_rows
+        state = None if self.folded is None else self.folded.core
         if isinstance(state, Exact):
             fixed = state.has_fixed_penalty and not settings.forgets
             single = not fixed and settings.forgetting.fades  # no filter follows a window, or a drift
@@ -121,11 +121,11 @@ class Buffered:
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self.folded is None:
             check(settings, way="one pass")
-            state, tracking = state_type(settings).start(settings, blocks), None
+            state, tracking = started(settings, blocks), None
         else:
             state, tracking = self.after_rows()
             state = state if settings is self.settings else under(state, settings)
-        if not isinstance(batch, Block) and state.whole_batches:
+        if not isinstance(batch, Block) and state.core.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
         state, tracking, counts, made = step(settings, state, tracking, blocks, self.n_rows, call)
         if self.folded is None:
@@ -175,7 +175,7 @@ class Buffered:
         if recent.are_full or crosses:
             self.keep(*self.after_rows())
             if crosses:
-                assert isinstance(self.folded, Exact)
+                assert self.folded is not None
                 self.folded = self.folded.with_new_scorer()
             recent = self._recent
             assert recent is not None
@@ -244,7 +244,8 @@ class Buffered:
             recent = self._recent if self._rows is None else self._rows
             found: LiveFilter | None = None if recent is None else recent.following()
         else:
-            recent = self._rows if isinstance(self.folded, Exact) else self._recent
+            is_linear = self.folded is not None and self.folded.linear_information is not None
+            recent = self._rows if is_linear else self._recent
             found = None if recent is None else recent.followed()
         expected = isinstance(found, MatchingFilter) and found.offsets
         return found if offsets is expected else None
@@ -276,11 +277,11 @@ class Buffered:
     def restored(cls, settings: Settings, saved: Saved, sizes: Sizes) -> "Buffered":
         """Return what `saved` returned these values of."""
         new = cls(settings)
-        new.folded = state = state_type(settings).restored(settings, saved, "belief", sizes)
+        new.folded = state = restored(settings, saved, "belief", sizes)
         new._tracking = Tracking.restored(settings, saved, "tracking", sizes)
         new.n_rows = saved.count("n_rows")
         if "waiting" in saved:
-            columns = state.targets if isinstance(state, Exact) else state.belief.design.outputs
+            columns = state.sizes["o"]
             new._buffer = RowBuffer.restored(sizes["d"] or 0, columns, saved)
             before = new.n_rows - new._buffer.n
             new._rows = recent_rows(settings, state, new._tracking, before, new._buffer)

@@ -8,14 +8,12 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.learning.belief import Belief
-from kalprox.learning.exact import Exact
 from kalprox.learning.gaps import Completed, FeatureMoments, Gaps
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State
+from kalprox.learning.state import State, left_after
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block
-from kalprox.sources.forgetting import faded
 
 __all__ = ["Batch", "GapReader", "complete", "in_pieces", "moments_of", "refuse_sparse"]
 
@@ -96,13 +94,13 @@ def complete(
         new = unseen[~np.isnan(X[:, unseen]).all(axis=0)]
         if len(new):
             known = state() if known is None else known
-            known = moved = _moved(known, new, moments.mean[new])
+            known = moved = known.with_origin(new, moments.mean[new])
     if not any_gap:
-        left = 1.0 if state is None else _left(settings, batch, weights, state)
+        left = 1.0 if state is None else _left(settings, batch, state)
         after = moments if state is None else moments.after(X, Completed(X), weights, left)
         return batch, gaps.after(X, weights, after), moved
     exact = known is None and settings.is_exact
-    if not (exact or isinstance(known, Exact)):
+    if not (exact or (known is not None and known.linear_information is not None)):
         _check_seen(X, moments)
     if with_cov and settings.is_exact and np.ndim(batch.y) == 2:
         check(settings, way="targets")
@@ -113,7 +111,7 @@ def complete(
         else:
             coef, variance = known.belief.coef, float(np.asarray(known.belief.noise.variance))
     done = moments.completed(X, coef, weights)
-    left = 1.0 if state is None else _left(settings, batch, weights, state)
+    left = 1.0 if state is None else _left(settings, batch, state)
     after = moments if state is None else moments.after(X, done, weights, left)
     learned_weights, noise = batch.weights, None
     if done.open is not None and settings.is_exact:
@@ -124,13 +122,9 @@ def complete(
     return _changed(batch, done.X, learned_weights, noise), gaps.after(X, weights, after), moved
 
 
-def _left(settings: Settings, batch: Batch, weights: Array, state: Callable[[], State]) -> float:
-    """Return what forgetting leaves of the rows before these; all of them if it is no one factor that fades rows."""
-    if settings.is_bank or not (settings.forgets and settings.forgetting.fades):
-        return 1.0
-    since = state().time if settings.by_time else None
-    left = faded(weights, settings.forgetting, times=batch.times, since=since).left
-    return 1.0 if left is None else float(left)
+def _left(settings: Settings, batch: Batch, state: Callable[[], State]) -> float:
+    """Return what forgetting leaves of the rows before a batch."""
+    return left_after(settings, batch, state().time if settings.by_time else None)
 
 
 def moments_of(state: State, gaps: Gaps, settings: Settings) -> FeatureMoments:
@@ -138,8 +132,8 @@ def moments_of(state: State, gaps: Gaps, settings: Settings) -> FeatureMoments:
     with_cov = settings.missing == "marginalize"
     if gaps.moments is not None:
         return _matching(gaps.moments, with_cov=with_cov)
-    if isinstance(state, Exact):
-        return FeatureMoments.of_information(state.information, with_cov=with_cov)
+    if (information := state.linear_information) is not None:
+        return FeatureMoments.of_information(information, with_cov=with_cov)
     raise ValueError(
         f"missing={settings.missing!r} needs the means of the features, and this model has learned rows without "
         "keeping them. Set missing before the first rows: use fit."
@@ -165,11 +159,6 @@ def _check_seen(X: Array, moments: FeatureMoments) -> None:
             "cannot learn before they have. Begin with rows that have a value of every column, or leave the columns "
             "out."
         )
-
-
-def _moved(state: State, columns: Array, values: Array) -> State:
-    """Return the state with the first values of columns in place of the constants that stood for them."""
-    return state.with_origin(columns, values) if isinstance(state, Exact) else state
 
 
 def _noise(left_open: Array, variance: float | None) -> Array | None:

@@ -1,9 +1,10 @@
 """Standard errors of coefficients, and their intervals: of the model, robust, and clustered."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,10 +33,13 @@ class StandardErrors(ABC):
     settings : Settings
     sandwich : Sandwich or None
         The sums for robust or clustered standard errors, if the settings ask for them.
+    of_held : function or None
+        Returns the scores of the rows that are held in a warm-up; None if there are none.
     """
 
     settings: Settings = leaf(given=True)
     sandwich: Sandwich | None = leaf(default=None, kw_only=True)
+    of_held: Callable[[], Sandwich] | None = leaf(default=None, kw_only=True)
 
     @property
     @abstractmethod
@@ -127,10 +131,22 @@ class StandardErrors(ABC):
         """Why standard errors of coefficients may be too small, in a sentence; empty if nothing is known of it."""
         return ""
 
-    @property
+    @cached_property
     def scores(self) -> Sandwich | None:
-        """The sums for robust or clustered standard errors, if the settings ask for them."""
-        return self.sandwich
+        """The scores of the rows; those of a warm-up are summed, from residuals at the estimate, when they are read."""
+        return self.sandwich if self.of_held is None else self.of_held()
+
+    def with_scores(self, sandwich: Sandwich | None, of_held: Callable[[], Sandwich] | None) -> Self:
+        """Return what is known with the scores of the rows; what does not depend on them is not computed again."""
+        return self._changed(sandwich=sandwich, of_held=of_held)
+
+    def _changed(self, **fields: Any) -> Self:
+        """Return this with other fields, on which the estimate and its posterior do not depend."""
+        new = replace(self, **fields)
+        for name in ("posterior", "design", "centered", "equations", "alpha", "_choices", "_spectrum"):
+            if name in vars(self):
+                vars(new)[name] = vars(self)[name]
+        return new
 
     @property
     def why_no_std(self) -> str:

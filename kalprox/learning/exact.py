@@ -17,19 +17,16 @@ from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
 from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
-from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
-from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import FIRST_PIECE, State, check_any_row
 from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import row_coordinates
 from kalprox.posterior import InformationPosterior
-from kalprox.predictive import Student
 from kalprox.regularizers import Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
@@ -62,6 +59,8 @@ class Exact(State):
         What predicted the last rows.
     window : WindowRows or None
         The rows of the window, if there is one.
+    time : float or None
+        The time of the last row, if rows are forgotten by time.
     """
 
     information: Information
@@ -70,6 +69,7 @@ class Exact(State):
     elapsed: float | None = leaf(default=None, given=True)
     scorer: Scorer | None = leaf(default=None, derived=True)
     window: WindowRows | None = None
+    time: float | None = leaf(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = True
 
@@ -81,10 +81,12 @@ class Exact(State):
             self.folds,
             spread_before=self.spread_before,
             elapsed=self.elapsed,
-            sandwich=self.sandwich,
-            input_noise=self.input_noise,
             time=self.time,
         )
+
+    @property
+    def linear_information(self) -> Information:
+        return self.information
 
     @property
     def targets(self) -> int | None:
@@ -117,12 +119,12 @@ class Exact(State):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["Exact", Counts]:
-        """Fit in one pass to a source without an order of rows; another one sums scores, if `coef_cov` needs them."""
+        """Fit in one pass to a source without an order of rows."""
         check(settings, way="no order")
         folded = CountedSource(source, settings.weight_kind).fold(Information.from_block)
         check_any_row(folded.counts)
         assert folded.total is not None
-        return cls(settings, folded.total).with_scores_of(source), folded.counts
+        return cls(settings, folded.total), folded.counts
 
     def learn(self, block: Block) -> "Exact":
         """Return the state after one more block of b rows. Exact up to rounding; O(b d^2)."""
@@ -142,36 +144,29 @@ class Exact(State):
         return self.folds or Folds.start(partial(LinearBelief, self.settings), self.information)
 
     def _fold(self, block: Block, visit: Callable[[int, int], None] | None = None) -> "Exact":
-        info, weights, kind, sandwich = self.information, block.weights, self.settings.forgetting, self.sandwich
-        counts, squares, noise, window = (
-            counts_of(weights, self.settings.weight_kind),
-            None,
-            self.input_noise,
-            self.window,
-        )
-        left, folds = None, None
+        info, weights, kind, window = self.information, block.weights, self.settings.forgetting, self.window
+        counts, squares, left, folds = counts_of(weights, self.settings.weight_kind), None, None, None
         if block.times is not None and not kind.needs_times:
             check(self.settings, way="times")
-        if self.settings.noise_depends_on_inputs or block.noise is not None:
-            counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
-            weights = self._weights(block)
-            weights = np.ones(len(block)) if weights is None else weights
         time = self.time
         if kind.fades and kind.forgets:
             times = self._times(block, self.time)
             weights = np.ones(len(block)) if weights is None else weights
             weights, counts, squares, left = faded(weights, kind, counts, times, self.time)
             info = info.forget(left) if float(info.rows) > 0 else info
-            sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
-            noise = noise and noise.forget(float(left))  # type: ignore[arg-type]
             time = None if times is None else float(times[-1])
+        if block.noise is not None:
+            counts = self.settings.counts(weights) if counts is None else counts
+            counts = np.ones(len(block)) if counts is None else counts
+            weights = (1.0 if weights is None else weights) / block.noise
         if window is not None:
             window = window.after(block)
             info = window.information
         elif kind.walks:
-            about = counts_of(weights, self.settings.weight_kind)
-            about = weights if about is None else about
-            info = fold_drifting(info, kind, block, about, intercept=self.settings.fit_intercept)
+            times_seen = self.settings.counts(block.weights)
+            info = fold_drifting(
+                info, kind, replace(block, weights=weights), times_seen, intercept=self.settings.fit_intercept
+            )
         else:
             info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
             if self.belief.by_prediction:
@@ -180,11 +175,11 @@ class Exact(State):
                 folds = self._current_folds.after(lambda one: one.fold(*rows), n, left)
         if not np.abs(info.T.diagonal()).max() < LARGEST:  # otherwise no value is larger
             check_usable(block.X, block.y, block.weights)
-        added: dict[str, Any] = {"spread_before": self.belief.spread, "sandwich": sandwich, "input_noise": noise}
         scorer = self.current_scorer if float(self.information.rows) else None
-        added["scorer"] = scorer if scorer is None or scorer.serves_on(float(info.rows), len(block)) else None
-        added |= {"time": time, "window": window}
-        return Exact(self.settings, info, folds, **added)
+        if scorer is not None and not scorer.serves_on(float(info.rows), len(block)):
+            scorer = None
+        spread = self.belief.spread
+        return Exact(self.settings, info, folds, spread, scorer=scorer, window=window, time=time)
 
     def with_settings(self, settings: Settings) -> "Exact":
         folds = self.folds and self.folds.under(partial(LinearBelief, settings))
@@ -196,24 +191,16 @@ class Exact(State):
 
     def with_origin(self, columns: Array, values: Array) -> "Exact":
         """Return the state with other values of columns that have been zero in all rows. Exact."""
-        sandwich, noise = self.sandwich, self.input_noise
-        if sandwich is not None and sandwich.center is not None:
-            center = sandwich.center.copy()
-            center[columns] = values
-            sandwich = replace(sandwich, center=center)
         information = self.information.with_origin(columns, values)
-        noise = noise and InputNoise(noise.information.with_origin(columns, values))
         folds = self.folds and self.folds.mapped(lambda one: one.with_origin(columns, values))
-        return replace(self, information=information, folds=folds, sandwich=sandwich, input_noise=noise, scorer=None)
+        return replace(self, information=information, folds=folds, scorer=None)
 
     def merge(self, other: State) -> "Exact":
         """Return the state after the rows of both. Exact; O(d^3)."""
         assert isinstance(other, Exact)  # whose settings are the same
-        sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
         info = merge(self.information, other.information)
-        noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
         folds = self.folds and other.folds and self.folds.merge(other.folds)
-        return Exact(self.settings, info, folds, spread_before=self.belief.spread, sandwich=sandwich, input_noise=noise)
+        return Exact(self.settings, info, folds, self.belief.spread)
 
     @property
     def predicts(self) -> bool:
@@ -225,15 +212,13 @@ class Exact(State):
     def has_fixed_penalty(self) -> bool:
         """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
         settings = self.settings
-        fixed = not self.belief.chooses_alpha and not settings.standardize and not settings.noise_depends_on_inputs
-        if not fixed:
+        if self.belief.chooses_alpha or settings.standardize:
             return False
         g, d = settings.penalty.regularizer(settings.alpha), self.information.d
         return diagonal_curvature(g, d) is not None or g.root(d) is not None
 
     @property
     def predicts_every_row(self) -> bool:
-        """Whether an exact filter can predict all rows of a block, each from those before it."""
         return self.has_fixed_penalty and not self.settings.forgets
 
     @property
@@ -245,7 +230,7 @@ class Exact(State):
     @property
     def _needs_every_leverage(self) -> bool:
         """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
-        return self.settings.coef_cov != "model" and self.has_fixed_penalty and not self.settings.forgets
+        return self.settings.needs_leverage and self.predicts_every_row
 
     @property
     def _exact_rows(self) -> int:
@@ -285,13 +270,12 @@ class Exact(State):
     def moment_filter(self) -> MomentFilter | None:
         """The filter for single rows under any separable penalty, with forgetting or standardised columns.
 
-        None if alpha is chosen by cross-validation, or cannot be followed; if the noise depends on the inputs; or if
-        moments do not keep the digits.
+        None if alpha is chosen by cross-validation, or cannot be followed, or if moments do not keep the digits.
         """
         settings, search = self.settings, self.belief.evidence_search if self.belief.chooses_alpha else None
         if self.belief.chooses_alpha and search is None:
             return None
-        if settings.noise_depends_on_inputs or not self.belief.posterior.proper:
+        if not self.belief.posterior.proper:
             return None
         kind = settings.forgetting
         if not (kind.fades or (kind.of_intercept and settings.fit_intercept)):
@@ -330,8 +314,6 @@ class Exact(State):
             length = min(n, self.next_cut - n)
         else:
             length = min(_LONGEST if self.has_fixed_penalty else n // 4, self.next_cut - n)
-        if self.settings.noise_depends_on_inputs:
-            length = min(length, n // 8)  # so that the variance is learned on the way
         if forgets:
             length = min(length, self._fading_piece(block, start))
         stop = min(len(block), start + max(int(length), 1))
@@ -411,35 +393,17 @@ class Exact(State):
         if not leverage < SMALL_LEVERAGE:
             moderate = leverage < MODERATE_LEVERAGE and not self._needs_every_leverage
             return after, super().innovations(block, after) if moderate else self.innovations(block, after)
-        own = self.own_variance(block)
-        return after, self._widened(block, own, scorer.innovations(block, mean, own, float(self.information.rows)))
+        own = self.settings.own_variance(block)
+        return after, scorer.innovations(block, mean, own, float(self.information.rows))
 
     def innovations(self, block: Block, after: "Exact", *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, equal to those of its rows one by one."""
-        own = self.own_variance(block)
-        return self._widened(block, own, self._innovations(block, own))
-
-    def _widened(self, block: Block, own: Array | None, found: Innovations) -> Innovations:
-        """Return innovations with the tails that the uncertainty of a variance that depends on the inputs gives them.
-
-        `own` is the variance of the noise of each row in units of the noise variance.
-        """
-        if (noise := self.input_noise) is None or own is None:
-            return found
-        known = np.isfinite(found.scale)
-        share = np.divide(own, found.scale**2, out=np.zeros(len(block)), where=known)
-        s = noise.log_uncertainty(block.X, self.belief.mean(block.X), share)
-        wide = Student(found.mean, found.std, found.dof).with_uncertain_variance(s)
-        return found._replace(std=wide.std, dof=wide.dof, issued=found.issued * np.sqrt(1 + s))
-
-    def _innovations(self, block: Block, own: Array | None) -> Innovations:
-        """Return the innovations as if the variance of each row in units of the noise variance, `own`, were known."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
         posterior, settings = self.belief.posterior, self.settings
         if not posterior.proper and posterior.factor.undetermined(self.belief.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.belief.mean(block.X))
-        options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights)}
+        options: dict[str, Any] = {"own": settings.own_variance(block), "counts": settings.counts(block.weights)}
         times = self._times(block, self.time)
         first = self if times is None else self.ahead(float(times[0]))
         return self._by_filter(first.belief.of_next_row, block, options, times)
@@ -449,7 +413,7 @@ class Exact(State):
     ) -> Innovations:
         """Return the innovations of a block by a filter that starts from a belief, at the time of its first row."""
         posterior, settings, kind = belief.posterior, self.settings, self.settings.forgetting
-        block = replace(block, weights=self._weights(block), times=None)
+        block = replace(block, weights=_weights(block), times=None)
         take: Callable[..., Innovations] = partial(SquareRootFilter.take, last=True, **options)
         if kind.walks:
             take = partial(walking_innovations, walk=kind, **options)
@@ -465,40 +429,6 @@ class Exact(State):
         )
         columns = (Block(block.X, y, block.weights) for y in block.y.T)
         return Innovations.joined([take(one, rows) for one, rows in zip(filters, columns, strict=True)])
-
-    def own_variance(self, block: Block) -> Array | None:
-        own, relative = super().own_variance(block), self.relative_variance(block.X)
-        return own if relative is None else relative * (1.0 if own is None else own)
-
-    def relative_variance(self, X: Array) -> Array | None:
-        return None if self.input_noise is None else self.input_noise.relative_variance(X, self.belief.mean(X))
-
-    def _weights(self, block: Block) -> Array | None:
-        """Return the weights with which rows are learned: divided by the relative variance of their noise."""
-        weights = block.weights
-        for variance in (self.relative_variance(block.X), block.noise):
-            weights = weights if variance is None else (1.0 if weights is None else weights) / variance
-        return weights
-
-    def _observing(self, block: Block, found: Innovations, before: State) -> "Exact":
-        after = super()._observing(block, found, before)
-        if not self.settings.noise_depends_on_inputs:
-            return after
-        relative = before.relative_variance(block.X)
-        variance = np.asarray(before.belief.noise.variance if before.predicts else np.nan)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            squares = ((block.y - found.mean) / found.scale) ** 2 / variance
-        variance = variance * (np.ones(len(block)) if relative is None else relative)
-        noise, times = self.input_noise or InputNoise.zero(self.information.d), self.settings.counts(block.weights)
-        about = self.settings.forgetting, self._times(block, before.time)
-        noise = noise.after(block.X, found.mean, variance, squares, times, *about)
-        return replace(after, input_noise=noise)
-
-    def _row_scores(self, block: Block, found: Innovations, before: State) -> tuple[Array, Array, Array, Sandwich]:
-        center, targets = block.X[0].copy(), self.information.targets
-        sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
-        u = (block.y - found.mean) / found.scale
-        return sandwich.inputs(block.X), u, np.ones(len(block)), sandwich
 
     @property
     def n_held(self) -> int:
@@ -517,10 +447,8 @@ class Exact(State):
                 "came. Forget in another way, or save the rows too: leave --no-samples (samples=False) out."
             )
         information = self.information.about_means()
-        sandwich = self.sandwich and self.sandwich.about(np.asarray(information.x_mean))
-        noise = self.input_noise and self.input_noise.about_means()
         folds = self.folds and self.folds.without_rows
-        return replace(self, information=information, folds=folds, sandwich=sandwich, input_noise=noise)
+        return replace(self, information=information, folds=folds)
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         return self.belief.path(alphas)
@@ -548,6 +476,13 @@ class Exact(State):
         What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
         """
         return grown(replace(self, spread_before=self.belief.spread), more)
+
+
+def _weights(block: Block) -> Array | None:
+    """Return the weights with which rows are learned: divided by the variance of their noise."""
+    if block.noise is None:
+        return block.weights
+    return (1.0 if block.weights is None else block.weights) / block.noise
 
 
 def _in_row_space(belief: LinearBelief, block: Block) -> tuple[InformationPosterior, Design, Block]:

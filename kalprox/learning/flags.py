@@ -39,6 +39,7 @@ class RowFlags(NamedTuple):
 
 def flags_at(state: State, block: Block) -> RowFlags:
     """Return the flags of rows that a state has learned, by its estimate, as a fit of several passes counts them."""
+    state = state.core
     assert isinstance(state, Linearised)
     inputs, mean = state.fixed.block(block), state.proximal.linearization.mean
     likelihood, f = state.proximal.likelihood, np.asarray(state.belief.model.linearize_rows(mean, inputs.X)[0])
@@ -64,12 +65,13 @@ def flags_between(before: State, piece: Block, after: State) -> RowFlags | None:
     RowFlags or None
         Of the rows of the piece, or of all rows held so far; None if none are judged.
     """
-    assert isinstance(before, Linearised) and isinstance(after, Linearised)
-    if before.proximal.held is None:
+    before, after = before.core, after.core
+    assert isinstance(before, Linearised)
+    if not before.warms_up:
         likelihood = before.proximal.likelihood
         assert isinstance(likelihood, Robust)
         return RowFlags.of(likelihood, before.prediction_errors(piece))
-    return flags_at(after, _joined(before.held_rows(), piece)) if after.proximal.held is None else None
+    return flags_at(after, _joined(before.held_rows(), piece)) if not after.warms_up else None
 
 
 def _joined(first: Block | None, second: Block) -> Block:

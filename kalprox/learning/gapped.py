@@ -4,12 +4,11 @@ import numpy as np
 
 from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, moments_of, refuse_sparse
-from kalprox.learning.exact import Exact
+from kalprox.learning.compose import has_moments, of_rows
 from kalprox.learning.gaps import FeatureMoments, Gaps
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import FIRST_PIECE, State
-from kalprox.learning.states import state_of, state_type
 from kalprox.learning.step import PLAIN, Call
 from kalprox.sources import ArraySource, Block, Source
 
@@ -55,7 +54,7 @@ class Gapped:
             if settings.missing == "marginalize":
                 new._hold(piece, start=is_first)
                 if np.isnan(piece.X).any():
-                    relearned = isinstance(new.inner.folded, Exact)
+                    relearned = new._is_linear
                     new.gaps = new.gaps.counted(new.inner.n_rows, relearned=relearned)
         self.__dict__ = new.__dict__
         if not call.every_row:
@@ -66,13 +65,18 @@ class Gapped:
         """Whether the moments of the features are kept: unless the information of rows without gaps has them."""
         state, gaps = self.inner.folded, self.gaps
         if state is None:
-            return state_type(settings) is not Exact or settings.missing == "marginalize"
-        return gaps.moments is not None or gaps.held is not None or not isinstance(state, Exact)
+            return not has_moments(settings) or settings.missing == "marginalize"
+        return gaps.moments is not None or gaps.held is not None or not self._is_linear
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the information of the rows has the moments of their features."""
+        return self.inner.folded is not None and self.inner.folded.linear_information is not None
 
     def _completed(self, batch: Batch, settings: Settings) -> tuple[Batch, Gaps, State | None]:
         """Return what `complete` returns for a batch after the rows learned so far."""
         state = None if self.inner.folded is None else (lambda: self.inner.state)
-        return complete(batch, self.gaps, settings, state, lambda block: state_of(settings, block).belief)
+        return complete(batch, self.gaps, settings, state, lambda block: of_rows(settings, block).belief)
 
     def _hold(self, piece: Batch, *, start: bool) -> None:
         """Hold a piece that was learned, and learn all rows again by better moments, if it is time.
@@ -85,7 +89,7 @@ class Gapped:
         if not self.gaps.is_due:
             return
         moments, settings, held = self.gaps.moments, self.inner.settings, self.gaps.held_rows
-        if self.gaps.rows and isinstance(self.inner.folded, Exact):
+        if self.gaps.rows and self._is_linear:
             again = Gapped(settings)
             rows, gaps, _ = again._completed(held, settings)
             assert isinstance(rows, Block)

@@ -12,8 +12,8 @@ from kalprox.calibration import Calibration, Verdict
 from kalprox.calibration.classes import Probabilities
 from kalprox.learning.belief import Belief
 from kalprox.learning.buffered import Buffered, Made
+from kalprox.learning.compose import fitted, kind_of, started
 from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge
-from kalprox.learning.exact import Exact
 from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.gapped import Gapped, completed_source
 from kalprox.learning.gaps import Gaps
@@ -24,7 +24,6 @@ from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State, check_any_row
-from kalprox.learning.states import state_type
 from kalprox.learning.step import NOT_ASKED, PLAIN, Call, step
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -108,8 +107,7 @@ class Learner:
         gaps = Gaps()
         if self.settings.fills_gaps:
             source, gaps = completed_source(source, self.settings)
-        kind, in_order = state_type(self.settings), getattr(source, "blocks_in_order", None)
-        start = {"start": self.state} if refine else {}
+        kind, in_order = kind_of(self.settings), getattr(source, "blocks_in_order", None)
         if refine:
             check(self.settings, way="refine")
         if getattr(source, "groups", None) is not None:
@@ -117,16 +115,15 @@ class Learner:
         elif self.settings.coef_cov == "clustered" and isinstance(source, ArraySource):
             raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
-            state = kind.start(self.settings, in_order())
+            state = started(self.settings, in_order())
             blocks = in_order(whole=kind.whole_batches)
             state, tracking, counts, _ = step(self.settings, state, None, blocks, 0)
             check_any_row(counts)
-            unequal = self.settings.noise_depends_on_inputs or getattr(source, "noise", None) is not None
-            if isinstance(state, Exact) and not self.settings.forgets and not unequal:
+            if not self.settings.forgets and getattr(source, "noise", None) is None:
                 state = state.with_scores_of(source)  # residuals say more than the innovations of the first rows
         else:
             settings = self.settings.with_alpha("auto") if self.settings.chooses_alpha else self.settings
-            state, counts = kind.fit(settings, source, **start)
+            state, counts = fitted(settings, source, self.state if refine else None)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
             tracking = self.tracking if refine else Tracking.none(state.targets, reason, self.settings.likelihood)
         self._gapped.gaps, self.pending = gaps, None
@@ -219,12 +216,8 @@ class Learner:
         For what the rows say about it see `kalprox.learning.new_class`. The score of two classes is not that of
         several, and starts again.
         """
-        from kalprox.learning.linearised import Linearised
-        from kalprox.learning.new_class import with_class
-
         state, tracking = self._stream.after_rows()
-        assert isinstance(state, Linearised)
-        after = with_class(state, settings)
+        after = state.with_class(settings)
         if settings.changed(self.settings):
             tracking = Tracking.none(None, _FIRST_CLASSES if settings.diagnose else NOT_ASKED, settings.likelihood)
         self.settings = self._stream.settings = settings

@@ -34,7 +34,6 @@ from kalprox.learning.merging import change, distance, in_coordinates, likely_ro
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
 from kalprox.learning.rules import check
-from kalprox.learning.sandwich import UNNAMED, Sandwich, moved, next_unnamed, row_scores
 from kalprox.learning.separation import SEPARATED, SeparationWarning
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State, check_any_row
@@ -50,9 +49,7 @@ from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
-from kalprox.sources.forgetting import faded
 from kalprox.sources.times import check_later, in_order
-from kalprox.sources.weighting import counts_of
 
 __all__ = ["Linearised"]
 
@@ -83,15 +80,12 @@ class Linearised(State):
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
     columns: Columns | None = None  # on which the weak prior rests; see `Columns`
-    held_groups: tuple[str, ...] = ()  # the cluster of each row of the warm-up; "" for those of an unnamed batch
+    time: float | None = leaf(default=None, kw_only=True)  # of the last row, if rows are forgotten by time
 
     in_one_pass: ClassVar[bool] = False
 
     @cached_property
     def belief(self) -> LinearisedBelief:
-        held, unscored = self.proximal.held, None
-        if held is not None and held.rows and self.settings.coef_cov != "model":
-            unscored = partial(Linearised._held_source, replace(self))  # a copy: a state that holds itself stays longer
         return LinearisedBelief(
             self.settings,
             self.proximal,
@@ -101,11 +95,9 @@ class Linearised(State):
             self.fit_converged,
             self.fit_column_std,
             self.fit_outside,
-            unscored,
             n_passes=self.n_passes,
             fit_message=self.fit_message,
             merge_distance=self.merge_distance,
-            sandwich=self.sandwich,
             time=self.time,
         )
 
@@ -126,8 +118,8 @@ class Linearised(State):
     def fit(cls, settings: Settings, source: Source, start: "Linearised | None" = None) -> tuple["Linearised", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X.
 
-        One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
-        With alpha="auto" there is a search for each of a few alphas; see `kalprox.learning.laplace`.
+        The search begins at the estimate of `start`, if given. With alpha="auto" there is a search for each of a few
+        alphas; see `kalprox.learning.laplace`.
         """
         if settings.alpha == "auto":
             return fit_with_chosen_alpha(cls.fit, settings, source, _faded(settings, source), start)
@@ -165,14 +157,13 @@ class Linearised(State):
         X, named = folded.total.X, settings.function is None
         std = np.sqrt(X.squares / X.rows) if named else None
         now = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)
-        return replace(now, time=time).with_scores_of(source), folded.counts
+        return replace(now, time=time), folded.counts
 
     def learn(self, block: Block) -> "Linearised":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
         if block.count == 0:
             return self
-        if block.weights is None:
-            block = replace(block, weights=np.ones(len(block)))
+        block = _weighted(block)
         new = Seen.of(self.settings, block)
         seen = new if self.seen is None else self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
@@ -185,17 +176,10 @@ class Linearised(State):
         if now.columns is not None and self.proximal.held is not None and state.held is None:
             prior = weak_prior(self.settings, now.fixed, seen, now.columns, noise_variance(state))
             state = with_prior(state, prior)
-        about: dict[str, Any] = {"sandwich": self._faded_sandwich(block), "time": state.time}
-        about["held_groups"] = self._groups_with(block)
-        after = replace(now, proximal=state, **about)
-        if self.proximal.held is not None or state.cut_short:
+        after = replace(now, proximal=state, time=state.time)
+        if self.warms_up or state.cut_short:
             after = replace(after, fit_message=after._of_stream)
-        if self.proximal.held is None or state.held is not None or self.settings.coef_cov == "model":
-            return after._warned(self)
-        held = replace(self, held_groups=after.held_groups)._held_source(block)
-        scored = after.with_scores_of(held)
-        sandwich = scored.sandwich and scored.sandwich.with_open_batch()
-        return replace(scored, sandwich=sandwich, held_groups=())._warned(self)
+        return after._warned(self)
 
     @property
     def _of_stream(self) -> str:
@@ -213,43 +197,23 @@ class Linearised(State):
             "coefficients well, and the estimate may be far off. Learn more rows, or use fit."
         )
 
-    def _groups_with(self, block: Block) -> tuple[str, ...]:
-        """Return the clusters of the rows that are held, and of a block that is held, too."""
-        if self.proximal.held is None or self.settings.coef_cov != "clustered":
-            return ()
-        return self.held_groups + (("",) * len(block) if block.groups is None else tuple(block.groups.tolist()))
+    def faded(self, source: Source) -> Source:
+        return _faded(self.settings, source)
 
-    def _held_source(self, *more: Block) -> Source:
-        """Return the rows of the warm-up and more rows, with the weights that forgetting leaves them."""
+    @property
+    def warms_up(self) -> bool:
+        return self.proximal.held is not None
+
+    def held_source(self, groups: Array | None, *more: Block) -> Source:
+        """Return the rows of the warm-up and more rows, in these clusters."""
         rows = self.held_rows()
-        parts = [*more] if rows is None else [rows, *more]
-        names = ("X", "y", "weights", "offset", "times")
+        parts = [_weighted(block) for block in more]
+        parts = parts if rows is None else [rows, *parts]
         joined: dict[str, Any] = {
             name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
-            for name in names
+            for name in ("X", "y", "weights", "offset", "times")
         }
-        groups = np.array(self.held_groups) if self.held_groups else None
-        return _faded(self.settings, ArraySource(**joined, groups=groups))
-
-    def closed(self) -> "Linearised":
-        """Return the state after a batch; its rows without a label that are held are a cluster of their own."""
-        name = f"{UNNAMED}{next_unnamed(self.held_groups)}"
-        groups = tuple(name if one == "" else one for one in self.held_groups)
-        return replace(super().closed(), held_groups=groups) if groups != self.held_groups else super().closed()
-
-    def _observing(self, block: Block, found: Innovations, before: State) -> "Linearised":
-        """Return this state with the scores of a piece; those of a warm-up are summed when it ends."""
-        assert isinstance(before, Linearised)
-        return self if before.proximal.held is not None else super()._observing(block, found, before)
-
-    def _faded_sandwich(self, block: Block) -> Sandwich | None:
-        """Return the scores of the rows learned so far with the weight that a block leaves them."""
-        settings = self.settings
-        if self.sandwich is None or not settings.forgets or block.weights is None:
-            return self.sandwich
-        times, counts = self._times(block, self.time), counts_of(block.weights, settings.weight_kind)
-        left = faded(block.weights, settings.forgetting, counts, times, self.time)[-1]
-        return self.sandwich if left is None else self.sandwich.forget(float(left))
+        return ArraySource(**joined, groups=groups)
 
     # ---- single rows -----------------------------------------------------------------------------------
 
@@ -333,13 +297,10 @@ class Linearised(State):
         if self.proximal.held is not None:
             held = self.proximal.held.to_check() if self.has_moved(block, matched) else self.proximal.held
             return replace(self, proximal=replace(self.proximal, held=held)).learn(block)
-        block = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
-        now = self
+        block, now = _weighted(block), self
         if self.seen is not None:
             now = self._with_seen(self.seen + Seen.of(self.settings, block), block)
         after = replace(now, proximal=take_matched(now.proximal, now.fixed.block(block), matched))
-        if self.settings.coef_cov != "model":
-            after = after._with_matched_scores(block, matched)
         return after._warned(self)
 
     def has_moved(self, block: Block, matched: Array) -> bool:
@@ -358,20 +319,6 @@ class Linearised(State):
         if self.belief.separated and self.belief.many and not (before.belief.separated and before.belief.many):
             warnings.warn(SEPARATED, SeparationWarning, stacklevel=5)
         return self
-
-    def _with_matched_scores(self, block: Block, matched: Array) -> "Linearised":
-        """Return this state with the scores of rows, from the outputs that were predicted before each of them."""
-        m, inputs = self.fixed.outputs, self.fixed.rows(block.X, block.offset)
-        D = self.belief.model.linearize_rows(np.asarray(self.proximal.estimate), inputs)[1]  # the model is linear
-        if m is None:
-            f, leverage = matched[:, 0], matched[:, 1]
-        else:
-            S = matched[:, m : m + m * m].reshape(-1, m, m)
-            f, leverage = matched[:, :m], np.diagonal(S, axis1=1, axis2=2)
-        own = self.settings.relative_precision(block)
-        D, u, _ = row_scores(self.settings.likelihood, block.y, f, D, leverage, own)
-        sandwich = self.sandwich or Sandwich.zero(None, D.shape[1], None)
-        return replace(self, sandwich=sandwich.after_rows(D, u, block.weights))
 
     def prediction_errors(self, block: Block) -> Array:
         """Return the errors of a block that this state is about to learn, in standard deviations of its predictions.
@@ -471,9 +418,9 @@ class Linearised(State):
         sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
         if len(sizes) > 1:
             raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
-        if other.proximal.held is not None:
-            return self._with_held(other)
-        if self.proximal.held is not None:
+        if other.warms_up:
+            return self.with_held(other)[0]
+        if self.warms_up:
             return other.merge(self)
         mine, theirs = self.proximal.posterior.data, other.proximal.posterior.data
         assert isinstance(mine, Information) and isinstance(theirs, Information)
@@ -481,7 +428,7 @@ class Linearised(State):
         learned = self.proximal.learned
         if learned is not None and other.proximal.learned is not None:
             learned = learned.merge(other.proximal.learned)
-        cut_short, J = self.proximal.cut_short or other.proximal.cut_short, change(other.fixed, self.fixed)
+        cut_short, J = self.proximal.cut_short or other.proximal.cut_short, self.coordinates_of(other)
         skew = _mean_skew((mine, self.proximal.skew, None), (theirs, other.proximal.skew, J))
         both = replace(self.proximal, data=data, extrapolating=None, learned=learned, cut_short=cut_short, skew=skew)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
@@ -493,18 +440,18 @@ class Linearised(State):
         found = self.merge_distance + other.merge_distance
         if all(len(inputs) for _, _, inputs in parts):
             found += distance(self.belief.model, state.likelihood, state.posterior, parts)
-        sandwich = self.sandwich
-        if other.sandwich is not None:
-            scores = other.sandwich if J is None else other.sandwich.in_coordinates(J)
-            sandwich = scores if sandwich is None else sandwich + scores
         outside = self.fit_outside + other.fit_outside
         passes = max(self.n_passes, other.n_passes)
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
         about |= {"columns": columns}
-        return replace(self, proximal=state, seen=seen, sandwich=sandwich, **about)
+        return replace(self, proximal=state, seen=seen, **about)
 
-    def _with_held(self, other: "Linearised") -> "Linearised":
-        """Return the state after the rows that another one holds in its warm-up.
+    def coordinates_of(self, other: State) -> Array | None:
+        assert isinstance(other, Linearised)
+        return change(other.fixed, self.fixed)
+
+    def with_held(self, other: "Linearised") -> tuple["Linearised", Block | None, Innovations | None]:
+        """Return the state after the rows that another one holds in its warm-up, these rows, and their innovations.
 
         In a warm-up they are joined with those held here, and checked together; after one they are learned as a batch
         of the stream is. A batch that moves the estimate by more than a tenth of a standard error, beyond which a
@@ -512,19 +459,24 @@ class Linearised(State):
         """
         rows, held = other.held_rows(), self.proximal.held
         if rows is None:
-            return self
-        if rows.groups is not None:
-            first = next_unnamed(self.held_groups if self.sandwich is None else self.sandwich.groups)
-            rows = replace(rows, groups=np.array([moved(one, first) for one in rows.groups.tolist()]))
+            return self, None, None
         if held is not None:
             held = held.to_check() if held.rows else held
-            return replace(self, proximal=replace(self.proximal, held=held)).learn(rows)
-        (after, _), inputs = self.step(rows), self._like_rows_of(self)
+            return replace(self, proximal=replace(self.proximal, held=held)).learn(rows), rows, None
+        (after, found), inputs = self.step(rows), self._like_rows_of(self)
         if not len(inputs):
-            return after
+            return after, rows, found
         part = self._rows, np.asarray(self.proximal.posterior.mean), inputs
         apart = distance(self.belief.model, after.proximal.likelihood, after.proximal.posterior, [part])
-        return replace(after, merge_distance=self.merge_distance + (apart if apart > _APART else 0.0))
+        distant = self.merge_distance + (apart if apart > _APART else 0.0)
+        return replace(after, merge_distance=distant), rows, found
+
+    def with_class(self, settings: Settings) -> "Linearised":
+        """Return the state with one more class, which no row had so far; see `kalprox.learning.new_class`."""
+        from kalprox.learning.new_class import with_class
+
+        after: Linearised = with_class(self, settings)
+        return after
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
@@ -556,16 +508,12 @@ class Linearised(State):
         return of_moments(rows, rows, np.append(center, y[0]), np.append(std, y[1]), len(std))
 
     def held_rows(self) -> Block | None:
-        """Return the rows of the warm-up as they came; None if there are none."""
         held, design = self.proximal.held, self.fixed
-        assert held is not None
-        if not held.rows:
+        if held is None or not held.rows:
             return None
         X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
         offset, times = X[:, -1] if design.row_offsets else None, np.concatenate(held.times) if held.times else None
-        groups = np.array(self.held_groups) if self.held_groups else None
-        about: dict[str, Any] = {"offset": offset, "times": times, "groups": groups}
-        return Block(X if design.center is None else design.columns(X), y, weights, **about)
+        return Block(X if design.center is None else design.columns(X), y, weights, offset=offset, times=times)
 
     def _like_rows_of(self, other: "Linearised") -> Array:
         """Return inputs like those of the rows of another belief, in these coordinates; none for a function."""
@@ -626,7 +574,11 @@ class Linearised(State):
         expect(settings.by_time or self.time is None)
         expect(held is None or bool(held.times) is (settings.by_time and bool(held.X)))
         expect(learned is None or learned.numbers.shape == settings.likelihood.numbers.shape)
-        expect(len(self.held_groups) in (0, 0 if held is None else held.rows))
+
+
+def _weighted(block: Block) -> Block:
+    """Return a block whose rows have weights, 1 if they had none."""
+    return block if block.weights is not None else replace(block, weights=np.ones(len(block)))
 
 
 def _has_few_events(posterior: InformationPosterior, design: Design) -> bool:

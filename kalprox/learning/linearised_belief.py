@@ -1,6 +1,5 @@
 """What a model says whose rows are linearised at an estimate: nonlinear ones, classes, counts, and rows that lie."""
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -12,15 +11,12 @@ from kalprox.base.arrays import Array
 from kalprox.base.tree import state
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design, Moments
-from kalprox.learning.errors import residual_scores
-from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.separation import SEPARATED, is_separated
 from kalprox.learning.targets import Seen
 from kalprox.learning.weak_prior import Columns, first_theta, sums_to_zero, weak_root
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.curvature import diagonal_curvature
-from kalprox.sources import Source
 
 __all__ = ["LinearisedBelief", "contrasts", "noise_variance"]
 
@@ -29,13 +25,7 @@ _MANY = 10  # rows of the rarest class of a warm-up for each input, that may be 
 
 @state
 class LinearisedBelief(Belief):
-    """What the rows say that a `kalprox.learning.linearised.Linearised` has learned; its fields are those of the state.
-
-    Attributes
-    ----------
-    held : function or None
-        Returns the rows of a warm-up, whose scores are not summed yet; None if there are none, or no scores are needed.
-    """
+    """What the rows say that a `Linearised` has learned, with fields of that state."""
 
     proximal: ProximalState
     fixed: Design
@@ -44,7 +34,6 @@ class LinearisedBelief(Belief):
     fit_converged: bool
     fit_column_std: Array | None
     fit_outside: float
-    held: Callable[[], Source] | None
 
     @property
     def predicts(self) -> bool:
@@ -111,11 +100,6 @@ class LinearisedBelief(Belief):
     @property
     def posterior(self) -> Posterior:
         return self.proximal.posterior
-
-    @cached_property
-    def scores(self) -> Sandwich | None:
-        """The scores of the rows; those of a warm-up are summed, from residuals at the estimate, when they are read."""
-        return self.sandwich if self.held is None else residual_scores(self, self.held())
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.

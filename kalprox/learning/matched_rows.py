@@ -13,6 +13,7 @@ from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 
@@ -32,7 +33,7 @@ class MatchedRows(LiveRows):
     Parameters
     ----------
     settings : Settings
-    state : Linearised
+    state : State
         The state before these rows.
     tracking : Tracking
         The score and the quantiles before these rows.
@@ -45,20 +46,21 @@ class MatchedRows(LiveRows):
     takes_offsets = True
 
     def __init__(
-        self, settings: Settings, state: Linearised, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
+        self, settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
-        center, held = state.belief.design.center, state.proximal.held
+        assert isinstance(state.core, Linearised)
+        self.settings, self.state, self.tracking, self.core = settings, state, tracking, state.core
+        center, held = self.core.fixed.center, self.core.proximal.held
         assert center is not None
-        self.settings, self.state, self.tracking = settings, state, tracking
-        self.buffer = RowBuffer(len(center), state.belief.design.outputs) if buffer is None else buffer
+        self.buffer = RowBuffer(len(center), self.core.fixed.outputs) if buffer is None else buffer
         self.filter: MatchingFilter | ClassFilter | None = None
         self._matched: list[Array] = []  # what the filter returned for each row
-        self._scored: tuple[Linearised, Innovations | None] | None = None  # after the rows
+        self._scored: tuple[State, Innovations | None] | None = None  # after the rows
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
         if held is not None:
             room = max(held.next_look - held.rows, 1)
-            self._most = min(room, max(held.rows, 1)) if state.proximal.is_fresh else room
+            self._most = min(room, max(held.rows, 1)) if self.core.proximal.is_fresh else room
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class MatchedRows(LiveRows):
         """Whether a batch is one row that the filter can learn."""
         low, high = self.settings.likelihood.support
         y, weights = block.y, block.weights
-        if (block.offset is None) is self.state.belief.design.row_offsets:
+        if (block.offset is None) is self.core.fixed.row_offsets:
             return False  # `learn` of the state raises an error that says what is wrong
         if y.shape[0] != 1 or not self.buffer.fits(block.X, y) or (weights is not None and not weights[0] > 0):
             return False
@@ -83,7 +85,7 @@ class MatchedRows(LiveRows):
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
-        if self.state.has_moved(rows, self._matched[-1][None]):
+        if self.core.has_moved(rows, self._matched[-1][None]):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         if rows.offset is None:
             self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
@@ -108,7 +110,7 @@ class MatchedRows(LiveRows):
     def _live(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter that includes the rows; None if a coefficient is undetermined."""
         if self.filter is None:
-            self.filter, self._matched = self.state.row_filter(), []
+            self.filter, self._matched = self.core.row_filter(), []
             if self.filter is not None:
                 for i in range(self.buffer.n):
                     self._match(self.filter, self.buffer.block.part(i, i + 1))
@@ -123,11 +125,11 @@ class MatchedRows(LiveRows):
 
         The rows held would have to be refined for each prediction otherwise.
         """
-        return self._live() if self.buffer.n or self.state.proximal.is_fresh else None
+        return self._live() if self.buffer.n or self.core.proximal.is_fresh else None
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def scored(self) -> tuple[Linearised, Innovations | None]:
+    def scored(self) -> tuple[State, Innovations | None]:
         """Return the state after the rows, and their innovations if they are needed."""
         if self._scored is None:
             self._live()
@@ -135,7 +137,7 @@ class MatchedRows(LiveRows):
             X, y, weights, offset = map(_copied, (block.X, block.y, block.weights, block.offset))
             after = self.state.learn_matched(Block(X, y, weights, offset=offset), matched)
             if self.settings.needs_innovations:
-                found = self.state.matched_innovations(block.y, matched, all_rows=True)
+                found = self.core.matched_innovations(block.y, matched, all_rows=True)
             self._scored = after, found
         return self._scored
 

@@ -9,6 +9,7 @@ are learned as if the class had been known from the start.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import hadamard
@@ -18,15 +19,14 @@ from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.base.arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design, Moments
-from kalprox.learning.linearised import Linearised
 from kalprox.learning.settings import Settings
 from kalprox.learning.weak_prior import coef_regularizer, weak_prior
 from kalprox.linalg.triangle import triangle_of
 
-__all__ = ["with_class"]
+__all__ = ["with_class", "with_class_from"]
 
 
-def with_class(learned: Linearised, settings: Settings) -> Linearised:
+def with_class(learned: Any, settings: Settings) -> Any:
     """Return the state about the rows so far, and about one more class, which comes after the others.
 
     What the rows say about the classes known so far is kept. O((d m)^3).
@@ -42,10 +42,8 @@ def with_class(learned: Linearised, settings: Settings) -> Linearised:
     assert seen is not None and columns is not None and learned.fixed.center is not None
     before = learned.fixed.outputs or 2
     design = replace(learned.fixed, outputs=before + 1)
-    inputs = len(learned.fixed.center) + design.first
-    # The output of two classes is the difference of those of the second and the first one.
-    outputs = np.array([[-1.0, 1.0, 0.0]]) if before == 2 else np.eye(before, before + 1)
-    J, back = np.kron(np.eye(inputs), outputs), np.linalg.pinv(outputs)
+    inputs, outputs = design.size // (before + 1), _old_outputs(before)
+    J, back = with_class_from(learned.fixed), np.linalg.pinv(outputs)
 
     def longer(theta: Array) -> Array:
         return (np.asarray(theta).reshape(inputs, -1) @ back.T).ravel()
@@ -77,8 +75,18 @@ def with_class(learned: Linearised, settings: Settings) -> Linearised:
         proximal=state if held is not None else with_prior(state, prior),
         fixed=design,
         seen=seen,
-        sandwich=learned.sandwich and learned.sandwich.in_coordinates(J),
     )
+
+
+def with_class_from(design: Design) -> Array:
+    """Return the matrix from the parameters with one more class to those of this design."""
+    outputs = _old_outputs(design.outputs or 2)
+    return np.kron(np.eye(design.size // (design.outputs or 1)), outputs)
+
+
+def _old_outputs(before: int) -> Array:
+    """Return the matrix from the outputs of one more class; that of two is the difference of the second and first."""
+    return np.array([[-1.0, 1.0, 0.0]]) if before == 2 else np.eye(before, before + 1)
 
 
 def _targets(y: Array) -> Array:

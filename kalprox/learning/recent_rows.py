@@ -40,8 +40,8 @@ class RecentRows:
     Parameters
     ----------
     settings : Settings
-    state : Exact
-        The state before these rows.
+    state : State
+        The state of a linear model before these rows.
     tracking : Tracking
         The score and the quantiles before these rows.
     rows : int
@@ -58,10 +58,11 @@ class RecentRows:
     takes_offsets = False
 
     def __init__(
-        self, settings: Settings, state: Exact, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
+        self, settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
-        information = state.information
-        self.settings, self.state, self.tracking = settings, state, tracking
+        assert isinstance(state.core, Exact)
+        self.settings, self.state, self.tracking, self.core = settings, state, tracking, state.core
+        information = self.core.information
         self.buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
         self.filter: SquareRootFilter | MomentFilter | None = None
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
@@ -76,8 +77,8 @@ class RecentRows:
     @cached_property
     def scorer(self) -> Scorer | None:
         """What predicts the rows of a long stream together; None if they are not scored, or exactly as they come."""
-        scored = self.settings.needs_innovations and self.state.predicts
-        return self.state.current_scorer if scored else None
+        scored = self.settings.needs_innovations and self.core.predicts
+        return self.core.current_scorer if scored else None
 
     @cached_property
     def exact(self) -> bool:
@@ -87,7 +88,7 @@ class RecentRows:
     @cached_property
     def _room(self) -> float:
         """The number of rows, each as often as it counts, after which predictions change."""
-        state = self.state
+        state = self.core
         return state.next_cut - float(state.information.rows) if self.settings.needs_innovations else math.inf
 
     @staticmethod
@@ -111,13 +112,13 @@ class RecentRows:
         length, weighted = len(block.y), block.weights is not None
         if length == 1 and not weighted and (not self.exact or isinstance(self.filter, SquareRootFilter)):
             return True
-        if length > 1 and (length > self._longest or self.state.is_wide):
+        if length > 1 and (length > self._longest or self.core.is_wide):
             return False
         if block.weights is not None and not (block.weights > 0).all():
             return False
         if not self._predicts(length, weighted=weighted):
             return False
-        few = float(self.state.information.rows) + self._count < MANY_ROWS
+        few = float(self.core.information.rows) + self._count < MANY_ROWS
         return not (length > 1 and few and self.crosses_cut(block))
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
@@ -126,8 +127,8 @@ class RecentRows:
             return True
         if weighted and length > 1:
             return False
-        if self.state.has_fixed_penalty and not self.settings.forgets:
-            return self.filter is not None or self.buffer.n > 0 or self.state.belief.posterior.proper
+        if self.core.has_fixed_penalty and not self.settings.forgets:
+            return self.filter is not None or self.buffer.n > 0 or self.core.belief.posterior.proper
         if length > 1:
             return False
         self.filter = self.filter or self._new_filter()
@@ -157,7 +158,7 @@ class RecentRows:
             weight = None if rows.weights is None else float(rows.weights[0])
             return self.append_row(rows.X, rows.y, weight, predict=predict)
         if not buffer.fits(rows.X, rows.y):
-            self.state.information.fold(rows.X, rows.y)  # raises an error that names the problem
+            self.core.information.fold(rows.X, rows.y)  # raises an error that names the problem
         check_usable(rows.X, rows.y, rows.weights)
         if self.settings.by_time:
             rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.state.time))
@@ -182,7 +183,7 @@ class RecentRows:
         """Append a single row of positive weight (1 by default) and without a time, X of shape (1, d); see `append`."""
         buffer, exact, settings = self.buffer, self.exact, self.settings
         if not buffer.fits(X, y):
-            self.state.information.fold(X, y)  # raises an error that names the problem
+            self.core.information.fold(X, y)  # raises an error that names the problem
         x, target = X[0], y[0] if y.ndim > 1 else float(y[0])
         check_usable_row(x, target, weight)
         predict = predict or exact
@@ -210,12 +211,12 @@ class RecentRows:
         made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
         batches: the state, which takes them together, is then the faster one.
         """
-        state, buffer = self.state, self.buffer
+        state, buffer = self.core, self.buffer
         if buffer and not buffer.single and not buffer.predicted:
             return None
         batches = buffer.in_batches()
         if not (state.predicts and state.belief.posterior.proper):
-            read, batches = self.read(), iter(())
+            read, batches = self.read().core, iter(())
             assert isinstance(read, Exact)
             state = read
             if not (state.predicts and state.belief.posterior.proper):
@@ -242,7 +243,7 @@ class RecentRows:
         if isinstance(self.filter, SquareRootFilter):
             return self.filter
         found = self.followed()
-        if found is None and not self.state.is_wide:
+        if found is None and not self.core.is_wide:
             found = self.filter = self._new_filter()
         return found
 
@@ -257,7 +258,7 @@ class RecentRows:
         """Return the state after the rows. A reading after each batch folds each row a few times at most."""
         if not self.buffer:
             return self.state
-        if self.state.sandwich is not None or self.state.input_noise is not None:
+        if self.state is not self.core:
             return self.scored()[0]
         if self._read is None:
             rows, (start, state) = self.buffer.block, self._part or (0, self.state)
@@ -303,7 +304,7 @@ class RecentRows:
         n, quantiles = self._tracked or (0, self.tracking.quantiles)
         if n < buffer.n:
             rows, scorer = buffer.block.part(n, buffer.n), self.scorer
-            own = self.state.own_variance(rows)
+            own = self.settings.own_variance(rows)
             issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows, own)
             quantiles = quantiles.after_rows(issued, buffer.batches[n:], self.settings.counts(rows.weights))
             self._tracked = buffer.n, quantiles

@@ -272,6 +272,11 @@ class Settings:
         return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs or self.is_bank
 
     @cached_property
+    def needs_leverage(self) -> bool:
+        """Whether robust standard errors need the leverage of each row."""
+        return self.coef_cov != "model" and not self.noise_depends_on_inputs
+
+    @cached_property
     def is_bank(self) -> bool:
         """Whether several ways to forget are mixed by how well each predicts."""
         return self.forgetting.name == "auto"

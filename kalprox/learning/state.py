@@ -3,7 +3,6 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
@@ -12,19 +11,17 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Saved, Sizes, leaf, state
+from kalprox.information import Information
 from kalprox.learning.belief import Belief
-from kalprox.learning.errors import residual_scores
 from kalprox.learning.innovations import Innovations, may_overflow
-from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
-from kalprox.learning.sandwich import Sandwich, excess_of, row_scores
 from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block, Counts, Source
-from kalprox.sources.forgetting import shares
+from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
 
-__all__ = ["State", "Step", "check_any_row"]
+__all__ = ["State", "Step", "check_any_row", "left_after"]
 
 FIRST_PIECE = 32  # rows of the first piece of a batch that a state without an exact row-by-row update predicts
 
@@ -36,6 +33,19 @@ def check_any_row(counts: Counts) -> None:
             f"There is no good row to learn from: of {counts.read} row(s) read, {counts.bad} were bad and all others "
             "have weight 0. Correct the rows, or give at least one a positive weight."
         )
+
+
+def left_after(settings: Settings, batch: Block | ArraySource, since: float | None) -> float:
+    """Return what forgetting leaves, after a batch, of all rows before it; 1 if no one factor fades them.
+
+    `since` is the time of the last of these rows, if rows are forgotten by time.
+    """
+    if settings.is_bank or not (settings.forgets and settings.forgetting.fades):
+        return 1.0
+    counts = settings.counts(batch.weights)
+    counts = np.ones(len(batch.y)) if counts is None else counts
+    left = faded(counts, settings.forgetting, times=batch.times, since=since).left
+    return 1.0 if left is None else float(left)
 
 
 class Step(NamedTuple):
@@ -56,12 +66,6 @@ class State(PickledFields, ABC):
     Attributes
     ----------
     settings : Settings
-    sandwich : Sandwich or None
-        The sums for robust or clustered standard errors, if the settings ask for them.
-    input_noise : InputNoise or None
-        How the variance of the noise depends on the inputs, if the settings ask for it.
-    time : float or None
-        The time of the last row, if rows are forgotten by time.
     whole_batches : bool
         Whether a batch in memory is learned as one block, however long it is.
     in_one_pass : bool
@@ -71,13 +75,15 @@ class State(PickledFields, ABC):
     """
 
     settings: Settings = leaf(given=True)
-    sandwich: Sandwich | None = leaf(default=None, kw_only=True)
-    input_noise: InputNoise | None = leaf(default=None, kw_only=True)
-    time: float | None = leaf(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = False
     in_one_pass: ClassVar[bool] = True
     walks: ClassVar[bool] = False
+
+    @property
+    def core(self) -> "State":
+        """The innermost state: what learns the rows, without what wraps it."""
+        return self
 
     @cached_property
     @abstractmethod
@@ -101,7 +107,7 @@ class State(PickledFields, ABC):
         """Return the state after one more block of rows."""
 
     @abstractmethod
-    def with_settings(self, settings: Settings) -> Self:
+    def with_settings(self, settings: Settings) -> "State":
         """Return the state of the same rows under other settings; raise if it would need the rows again."""
 
     def with_features(self, more: int) -> Self:
@@ -115,6 +121,10 @@ class State(PickledFields, ABC):
             "all features in every row, or use a forget other than 'auto'."
         )
 
+    def with_class(self, settings: Settings) -> Self:
+        """Return the state of a classifier with one more class, which no row had so far, under these settings."""
+        raise NotImplementedError
+
     @property
     def targets(self) -> int | None:
         """The number of columns of y, if these are several targets of one linear model; None for one target."""
@@ -125,9 +135,53 @@ class State(PickledFields, ABC):
         """The number of rows of equal weight that are worth as much as those that forgetting has left."""
         raise NotImplementedError
 
+    @property
+    def linear_information(self) -> Information | None:
+        """The information of the rows of a linear model, which knows the moments of their features; None of others."""
+        return None
+
+    @property
+    def time(self) -> float | None:
+        """The time of the last row, if rows are forgotten by time."""
+        return None
+
     def closed(self) -> Self:
         """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
-        return self if self.sandwich is None else replace(self, sandwich=self.sandwich.closed())
+        return self
+
+    def with_origin(self, columns: Array, values: Array) -> Self:
+        """Return the state with other values of columns that have been constant in all rows, where these matter."""
+        return self
+
+    def faded(self, source: Source) -> Source:
+        """Return the rows of a source with the weights that forgetting leaves them, if a fit learns them so."""
+        return source
+
+    @property
+    def predicts_every_row(self) -> bool:
+        """Whether all rows of a block can be predicted together, each from those before it."""
+        return False
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether rows are held as they come, until they determine the coefficients."""
+        return False
+
+    def held_rows(self) -> Block | None:
+        """Return the rows that are held in a warm-up as they came; None if there are none."""
+        return None
+
+    def coordinates_of(self, other: "State") -> Array | None:
+        """Return the matrix from the parameters of another state to those of this one; None if they are the same."""
+        return None
+
+    def with_new_scorer(self) -> Self:
+        """Return the state with an estimate of all its rows in place of an older one that predicts the next ones."""
+        return self
+
+    def with_scores_of(self, source: Source) -> Self:
+        """Return the state with the scores of the rows of a source, which it has learned, if it sums scores."""
+        return self
 
     def settled(self, batch: Block | ArraySource) -> Self:
         """Return the state after the first batch, whose rows are at hand once more."""
@@ -185,11 +239,7 @@ class State(PickledFields, ABC):
         exact : bool
             Whether each row is predicted from all rows before it.
         """
-        if found is None:
-            after, found = self._predicted(block, known=known, exact=exact)
-        else:
-            after = self.learn(block)
-        return after._observing(block, found, self), found
+        return self._predicted(block, known=known, exact=exact) if found is None else (self.learn(block), found)
 
     @property
     def matches_rows(self) -> bool:
@@ -220,52 +270,12 @@ class State(PickledFields, ABC):
         """Return the innovations of a piece, which this state predicts and `after` has learned; see `steps`."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
-        own, times = self.own_variance(block), self._times(block, self.time)
+        own, times = self.settings.own_variance(block), self._times(block, self.time)
         known = (self if times is None else self.ahead(float(times[0]))).belief
         predicted = known.predict(block.X, None if own is None else np.sqrt(own), block.offset)
         with np.errstate(invalid="ignore"):  # without any noise, nothing is known of the relative size of the std
             scale = predicted.std / np.sqrt(np.asarray(known.noise.variance))
         return Innovations.of(block.y, predicted, scale)
-
-    def relative_variance(self, X: Array) -> Array | None:
-        """Return the variance of the noise at the inputs X, in units of the noise variance; None if it is 1."""
-        return None
-
-    def own_variance(self, block: Block) -> Array | None:
-        """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
-        return self.settings.own_variance(block)
-
-    def _observing(self, block: Block, found: Innovations, before: "State") -> Self:
-        """Return this state with the scores of the piece that it has learned since the state `before`."""
-        if self.settings.coef_cov == "model":
-            return self
-        with np.errstate(invalid="ignore"):
-            D, u, curvature, sandwich = self._row_scores(block, found, before)
-        if self.settings.forgets:
-            counts = self.settings.counts(block.weights)
-            counts = np.ones(len(block)) if counts is None else counts
-            u = (u.T * shares(self.settings.forgetting, counts, self._times(block, before.time))).T
-        weights, relative = block.weights, before.relative_variance(block.X)
-        sandwich = sandwich.with_excess(D, self._excess(block, before, D))
-        if block.noise is not None:
-            relative = block.noise if relative is None else relative * block.noise
-        if self.settings.coef_cov == "robust":
-            weights = weights if relative is None else (1.0 if weights is None else weights) / relative
-            return replace(self, sandwich=sandwich.after_rows(D, u, weights))
-        information = curvature if weights is None else curvature * weights
-        information = information if relative is None else information / relative
-        if (own := self.settings.relative_precision(block)) is not None:  # its root is in u
-            weights = weights / np.sqrt(own)
-        if relative is not None:
-            weights = (1.0 if weights is None else weights) / np.sqrt(relative)
-        return replace(self, sandwich=sandwich.after_cluster(D, u, weights, information, block.groups))
-
-    def _excess(self, block: Block, before: "State", D: Array) -> Array | None:
-        """Return by how much the information of rows exceeds the second derivative of their loss; see `excess_of`."""
-        if not self.settings.likelihood.majorizes or not before.predicts:
-            return None
-        posterior, f = before.belief.posterior, before.belief.value(block.X, block.offset)[0]
-        return excess_of(posterior.likelihood, block.y, f, block.weights, posterior.output_variance(f, D))
 
     def _times(self, block: Block, since: float | None) -> Array | None:
         """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
@@ -276,28 +286,6 @@ class State(PickledFields, ABC):
         if time is not None:
             check(self.settings, way="times")
         return self
-
-    def _row_scores(self, block: Block, found: Innovations, before: "State") -> tuple[Array, Array, Array, Sandwich]:
-        """Return what `row_scores` returns, and the sandwich to which the scores are added."""
-        (f, D), posterior = before.belief.value(block.X, block.offset), before.belief.posterior
-        unknown = np.isnan(found.mean.reshape(len(block), -1)).any(axis=1)
-        if self.settings.likelihood.quadratic:
-            u, curvature = (block.y - found.mean) / found.scale, np.ones(len(block))
-        elif unknown.all():  # also where a parameter of the likelihood is still to be learned
-            D, u = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan)
-            curvature = np.zeros(len(block))
-        else:
-            leverage = posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
-            own = self.settings.relative_precision(block)
-            D, u, curvature = row_scores(posterior.likelihood, block.y, f, D, leverage, own)
-            u = np.where(unknown, np.nan, u)
-        return D, u, curvature, self.sandwich or Sandwich.zero(None, D.shape[1], None)
-
-    def with_scores_of(self, source: Source) -> Self:
-        """Return this state with the scores of the rows of a source, which it has learned; see `residual_scores`."""
-        if self.settings.coef_cov == "model":
-            return self
-        return replace(self, sandwich=residual_scores(self.belief, source))
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the solution for each alpha: of the rows learned, or of those of a source where that is not enough."""

@@ -123,3 +123,19 @@ def test_what_weights_mean_is_checked_and_cannot_change():
         model = KalproxRegressor(link=link, penalty="ridge").partial_fit(X, np.abs(y))
         with pytest.raises(ValueError, match="weight_kind cannot change"):
             model.set_params(weight_kind="precision").partial_fit(X, np.abs(y))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 60])
+def test_a_weight_is_as_many_rows_under_forgetting_where_noise_may_depend_on_the_inputs(batch):
+    """The first rows say nothing of the noise's variance: they are learned as with one noise variance."""
+    rng = np.random.default_rng(21)
+    X = rng.normal(size=(60, 2))
+    y, repeats = X @ [1.0, -2.0] + rng.normal(size=60), rng.integers(1, 4, 60).astype(float)
+    models = []
+    for noise in ("learn", "inputs"):
+        model = KalproxRegressor(forget=0.97, noise=noise)
+        for start in range(0, 60, batch):
+            rows = slice(start, start + batch)
+            model.partial_fit(X[rows], y[rows], sample_weight=repeats[rows])
+        models.append(model)
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-10)

@@ -1,0 +1,60 @@
+"""One way to forget: the state that learns the rows, and the states around it that its settings ask for."""
+
+from collections.abc import Iterable
+
+from kalprox.base.tree import Saved, Sizes
+from kalprox.learning.around import Around
+from kalprox.learning.exact import Exact
+from kalprox.learning.input_noise import InputNoise
+from kalprox.learning.sandwiched import Sandwiched
+from kalprox.learning.settings import Settings
+from kalprox.learning.spread import SpreadByInputs
+from kalprox.learning.state import State
+from kalprox.sources import Block
+
+__all__ = ["core_type", "restored_member", "started_member", "wrapped"]
+
+
+def core_type(settings: Settings) -> type[State]:
+    """Return the class of state that learns the rows. JAX is imported only if that class needs it."""
+    if settings.structure is not None:
+        from kalprox.large.state import StructuredState
+
+        return StructuredState
+    if settings.is_exact:
+        return Exact
+    from kalprox.learning.linearised import Linearised
+
+    return Linearised
+
+
+def _around(settings: Settings) -> list[type[Around]]:
+    """Return the classes of the states around it, from the inside out."""
+    kinds: list[type[Around]] = [] if settings.coef_cov == "model" else [Sandwiched]
+    return [*kinds, SpreadByInputs] if settings.noise_depends_on_inputs else kinds
+
+
+def started_member(kind: type[State], settings: Settings, blocks: Iterable[Block]) -> State:
+    """Return the state before the first row of a stream that begins with these blocks, with what is around it."""
+    return wrapped(kind.start(settings, blocks), settings)
+
+
+def wrapped(state: State, settings: Settings) -> State:
+    """Return a state with what the settings ask for around it, unless it is there."""
+    if settings.coef_cov != "model" and state is state.core:
+        state = Sandwiched(settings, state)
+    if settings.noise_depends_on_inputs and not isinstance(state, SpreadByInputs):
+        assert state.linear_information is not None
+        state = SpreadByInputs(settings, state, InputNoise.zero(state.linear_information.d))
+    return state
+
+
+def restored_member(kind: type[State], settings: Settings, saved: Saved, name: str, sizes: Sizes) -> State:
+    """Return the state that was saved under `name`, with what is around it."""
+    around = _around(settings)
+    path = name + ".inner" * len(around)
+    state = kind.restored(settings, saved, path, sizes)
+    for one in around:
+        path = path.removesuffix(".inner")
+        state = one.around(state, settings, saved, path, sizes)
+    return state
