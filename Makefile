@@ -7,6 +7,8 @@ EXTRAS := dask,estimator,files,formula,jax,processes,report,river
 # One BLAS thread a process: small products on a busy machine lose to one thread.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
+# Compiled modules are kept, whatever the machine says: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all pytest docs wheel-test attack bench uncertainty classes living large lint clean
 
