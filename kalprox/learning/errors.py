@@ -143,7 +143,7 @@ class StandardErrors(ABC):
     def _changed(self, **fields: Any) -> Self:
         """Return this with other fields, on which the estimate and its posterior do not depend."""
         new = replace(self, **fields)
-        for name in ("posterior", "design", "centered", "equations", "alpha", "_choices", "_spectrum"):
+        for name in ("posterior", "design", "centered", "equations", "alpha", "_choices", "_evidence"):
             if name in vars(self):
                 vars(new)[name] = vars(self)[name]
         return new

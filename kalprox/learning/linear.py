@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from math import exp, log
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.folds import Folds
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
+from kalprox.learning.ridge_evidence import AlphaChoice, RidgeEvidence
 from kalprox.learning.rules import check
 from kalprox.learning.state import FIRST_PIECE
-from kalprox.linalg.triangle import qr, svd
-from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_evidence_slopes, ridge_log_evidence
+from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence
 from kalprox.posterior import InformationPosterior, TargetPosteriors
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
@@ -34,21 +33,7 @@ T = TypeVar("T")
 
 _FLAT = 0.01  # a score that a step of the grid improves by less is that of a limit, alpha -> 0 or infinity
 _COLLINEAR = 1e-10  # the smallest alpha, relative to the squares of a column, that tells collinear columns apart
-_MOST_STEPS = 60  # in which the largest evidence between two alphas of a grid is looked for; 4 to 6 are usual
-_CONVERGED = 1e-9  # the step of log(alpha) after which Newton's method leaves about the square of it
 _FURTHER = 6  # alphas by which a grid is extended at a time
-
-
-class _Choice(NamedTuple):
-    """The alpha that was chosen.
-
-    `limit` is 0 or infinity if the smaller, or the larger, alpha is the better. `alone` is True if it is the only
-    maximum of the evidence on the grid, and no prior was needed to find it.
-    """
-
-    alpha: float
-    limit: float | None = None
-    alone: bool = False
 
 
 @state
@@ -301,37 +286,17 @@ class LinearBelief(Belief):
         eq, penalty = self.centered, self.settings.penalty
         if penalty.follows_spectrum and np.all(self.alpha > 0):
             alphas = np.broadcast_to(self.alpha, eq.targets or 1)
-            values = np.array([self._ridge_evidence(alpha, j)[0] for j, alpha in enumerate(alphas)])
+            values = np.array([self._evidence.of(alpha, j)[0] for j, alpha in enumerate(alphas)])
         else:
             R, z, rss, g = eq.R, eq.z.reshape(eq.d, -1), np.atleast_1d(eq.rss), penalty.regularizer(self.alpha)
-            how = self._evidence_rows, g, self.settings.gamma, float(eq.fading)
+            how = self._evidence.rows, g, self.settings.gamma, float(eq.fading)
             values = np.array([log_evidence(R, z[:, j], rss[j], *how) for j in range(z.shape[1])])
         return np.asarray(values[0]) if eq.targets is None else values
 
-    def _ridge_evidence(self, alpha: Any, target: int) -> Array:
-        """Return the log evidence of one or several alphas for one target, shape (1,) or (a, 1)."""
-        return ridge_log_evidence(*self._evidence_of(alpha, target))
-
-    def _evidence_of(self, alpha: Any, target: int) -> tuple[Any, ...]:
-        """Return the arguments of `ridge_log_evidence`."""
-        eq, (s, z), j = self.centered, self._spectrum, slice(target, target + 1)
-        rows = np.atleast_1d(eq.rss)[j], self._evidence_rows
-        return s, z[:, j], *rows, alpha, self.settings.gamma, float(eq.fading)
-
-    @property
-    def _evidence_rows(self) -> float:
-        """The number of rows, less one for an intercept that is minimised out."""
-        return float(self.centered.rows) - self.settings.fit_intercept * float(self.centered.fading)
-
     @cached_property
-    def _spectrum(self) -> tuple[Array, Array]:
-        """The singular values s of R = U diag(s) V', and U'z of shape (m, k). O(m^2 d) for m <= d rows of R."""
-        R, z, _ = self.centered.compact()
-        m, d = R.shape
-        if m == 0:
-            return np.zeros(0), z.reshape(0, self.information.targets or 1)
-        U, s, _ = svd(R if m == d else qr(R.T)[0].T)
-        return s, U.T @ z.reshape(m, -1)
+    def _evidence(self) -> RidgeEvidence:
+        weight = float(self.information.T[0, 0]) ** 2
+        return RidgeEvidence(self.centered, self.settings.gamma, weight, intercept=self.settings.fit_intercept)
 
     @property
     def score(self) -> float:
@@ -354,7 +319,7 @@ class LinearBelief(Belief):
         about = self.settings, self.information, None, found, begin, float(alpha), self.spread_before, self.elapsed
         belief = type(self)(*about)
         independent = ("column_std", "scale", "design", "centered", "equations")  # of alpha
-        for name in (*independent, "_spectrum") if self.settings.penalty.follows_spectrum else independent:
+        for name in (*independent, "_evidence") if self.settings.penalty.follows_spectrum else independent:
             belief.__dict__[name] = getattr(self, name)
         return belief
 
@@ -443,75 +408,23 @@ class LinearBelief(Belief):
                 grid, found = np.append(grid, more), found + read(more)
 
     @cached_property
-    def _choices(self) -> list[_Choice]:
+    def _choices(self) -> list[AlphaChoice]:
         """What was chosen for each target, or for the only one."""
         if self.by_prediction and self.folds is not None and (found := self.folds.compared.choices) is not None:
             root = float(self.information.rows) ** 0.5
-            return [_Choice(one.c * root, one.limit) for one in found]
+            return [AlphaChoice(one.c * root, one.limit) for one in found]
         return [self._choice(j) for j in range(self.information.targets or 1)]
 
-    def _choice(self, target: int) -> _Choice:
+    def _choice(self, target: int) -> AlphaChoice:
         """Return the alpha of the largest evidence (ridge), or of the smallest errors in cross-validation.
 
-        Where the rows are in no folds yet, it is that of the best `score`. For ridge, with no more rows than
-        coefficients, or if the evidence is largest in a limit, where all or nothing is noise, a weak prior multiplies
-        it: see `_log_prior`.
+        Where the rows are in no folds yet, it is that of the best `score`.
         """
         penalty, (R, z, _) = self.settings.penalty, self.centered.compact()
         if not R.any():  # rows that say nothing of the coefficients, such as a single one
-            return _Choice(float(penalty.alphas(R, z)[0]), None if self.by_prediction else np.inf)
+            return AlphaChoice(float(penalty.alphas(R, z)[0]), None if self.by_prediction else np.inf)
         if self.by_prediction:
             grid, found = self.along_grid(lambda alphas: [one.score for one in self.for_alphas(alphas)], float)
-            return _Choice(float(grid[int(np.argmax(found))]))
-        grid, found = self.along_grid(lambda alphas: self._ridge_evidence(alphas, target)[:, 0].tolist(), float)
-        scores = np.array(found)
-        i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
-        weak, limit = self._few_rows or i in ends, {0: np.inf, ends[1]: 0.0}.get(i)
-        if weak:
-            i = int(np.argmax(scores + self._log_prior(grid)))
-        if i in ends:
-            return _Choice(float(grid[i]), limit)
-        alone = not weak and bool((np.diff(scores[: i + 1]) > 0).all() and (np.diff(scores[i:]) < 0).all())
-
-        def slopes(log_alpha: float) -> tuple[float, float]:
-            alpha = exp(log_alpha)
-            slope, bend = ridge_evidence_slopes(*self._evidence_of(alpha, target))
-            own = self._log_prior_slopes(alpha) if weak else (0.0, 0.0)
-            return slope + own[0], bend + own[1]
-
-        return _Choice(exp(_falling_root(slopes, log(grid[i + 1]), log(grid[i]), log(grid[i - 1]))), limit, alone)
-
-    def _log_prior(self, alpha: Any) -> Any:
-        """Return the log density of log(alpha) if the share of the variance of y that X explains is uniform in (0, 1).
-
-        With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
-        w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
-        """
-        u = self._signal(alpha)
-        return np.log(u) - 2 * np.log1p(u)
-
-    def _log_prior_slopes(self, alpha: float) -> tuple[float, float]:
-        """Return the first two derivatives of `_log_prior` with respect to log(alpha)."""
-        u = self._signal(alpha)
-        return (u - 1) / (u + 1), -2 * u / (1 + u) ** 2
-
-    def _signal(self, alpha: Any) -> Any:
-        """Return the variance of the signal for the prior N(0, noise / alpha), in units of that of the noise."""
-        return (self.centered.compact()[0] ** 2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
-
-
-def _falling_root(slopes: Callable[[float], tuple[float, float]], low: float, start: float, high: float) -> float:
-    """Return where a function that falls from above to below zero between two ends is zero, by Newton's method.
-
-    `slopes` returns its value and its derivative. Steps that leave the interval of the root are halved intervals.
-    """
-    u = start
-    for _ in range(_MOST_STEPS):
-        value, derivative = slopes(u)
-        low, high = (u, high) if value > 0 else (low, u)
-        new = u - value / derivative if derivative < 0 else high
-        new = new if low < new < high else (low + high) / 2
-        if abs(new - u) <= _CONVERGED:
-            return new
-        u = new
-    return u
+            return AlphaChoice(float(grid[int(np.argmax(found))]))
+        grid, found = self.along_grid(lambda alphas: self._evidence.of(alphas, target)[:, 0].tolist(), float)
+        return self._evidence.choice(grid, np.array(found), target, few_rows=self._few_rows)
