@@ -121,7 +121,7 @@ def in_options(name: str, value: Any) -> str:
 
 def _text(error: Exception, command: click.Command | None) -> str:
     """The message of an error in the words of a command."""
-    from kalprox.learning.rules import SettingsError
+    from kalprox.learning.rule import SettingsError
 
     return error.said(in_options) if isinstance(error, SettingsError) else _with_options(str(error), command)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kalprox.learning.rules import FACTS, is_one_of
+from kalprox.learning.rule import FACTS, is_one_of
 from kalprox.learning.settings import Settings
 
 __all__ = ["FIXED", "Fixed", "check_change"]
@@ -21,7 +21,7 @@ class Fixed:
     why : str
         Completes "because ...".
     when : mapping
-        Facts that must hold of the settings so far, see `kalprox.learning.rules.FACTS`.
+        Facts that must hold of the settings so far, see `kalprox.learning.rule.FACTS`.
     before, after : str
         Words of the fact of this name, separated by bars: the change is refused only from, or to, one of them. Any
         change is refused if both are empty.
