@@ -3,60 +3,55 @@
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.proximal_filter import (
     ProximalState,
     has_moved,
     later,
     prediction_errors,
-    proximal_filter,
     take_matched,
     with_prior,
 )
-from kalprox.algorithms.refine import refine
-from kalprox.algorithms.warmup import HeldRows, skew_of
+from kalprox.algorithms.warmup import HeldRows
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
-from kalprox.learning.design import Design, DesignedSource, Moments
+from kalprox.learning.design import Design, Moments
 from kalprox.learning.fingerprint import SIZE, of_moments
-from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, may_overflow
+from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.laplace import fit_with_chosen_alpha
 from kalprox.learning.linearised_belief import LinearisedBelief, noise_variance
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, followed, spread
-from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, followed, spread
+from kalprox.learning.merging import change, distance, in_coordinates, likely_rows, mean_skew
+from kalprox.learning.passes import faded_source, filter_of, fitted_in_passes, forget_of
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
 from kalprox.learning.rules import check
 from kalprox.learning.separation import SEPARATED, SeparationWarning
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State, check_any_row
+from kalprox.learning.state import State
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import (
     Columns,
     coef_regularizer,
     first_theta,
-    sums_to_zero,
     weak_prior,
 )
 from kalprox.noise import Noise
-from kalprox.posterior import InformationPosterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
-from kalprox.sources.times import check_later, in_order
+from kalprox.sources.times import check_later
 
 __all__ = ["Linearised"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
 _APART = 0.1  # standard errors from the minimiser, which the rows of a batch may add unsaid
-_SMALL = 0.01  # the share of events by which the skewness of the posterior may change their expected number unheeded
 _WIDE = 1.0  # the variance of an output above which its prediction is not judged
 
 
@@ -105,13 +100,14 @@ class Linearised(State):
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Linearised":
         design, seen = Design(), None
         if settings.function is None:
+            check(settings, way="first rows")
             blocks = list(blocks)
-            moments = first_moments(settings, blocks)
+            moments = reduce(add, map(Moments.of, blocks))
             about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
             about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
             design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
-        state = _filter(settings, design).init(first_theta(settings, design), None)
+        state = filter_of(settings, design).init(first_theta(settings, design), None)
         return cls(settings, state, design, seen)
 
     @classmethod
@@ -122,42 +118,11 @@ class Linearised(State):
         alphas; see `kalprox.learning.laplace`.
         """
         if settings.alpha == "auto":
-            return fit_with_chosen_alpha(cls.fit, settings, source, _faded(settings, source), start)
-        time = None
-        if settings.by_time and hasattr(source, "faded"):
-            time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]
-        source = _faded(settings, source)
-        folded = source.fold(partial(Seen.of, settings))
-        check_any_row(folded.counts)
-        assert folded.total is not None
-        check_targets(settings, folded.total.y, folded.total.y, source)
-        design = Design()
-        if settings.function is None:
-            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
-            about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
-            design = Design.of_moments(folded.total.X, **about)
-        g = coef_regularizer(settings, design)
-        first = first_theta(settings, design) if start is None else start._estimate_in(design)
-        options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
-        options |= {"weight_kind": settings.weight_kind, "likelihood": settings.likelihood}
-        prior = sums_to_zero(settings, design, folded.total.X)
-        model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
-        out = refine(model, g, rows, first, prior=prior, **options)
-        state = _filter(settings, design).init(out.mean, None)
-        state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
-        state = replace(state, learned=learned_by(out), time=time)
-        if out.converged and _has_few_events(state.posterior, design):
-            state = replace(state, skew=skew_of(model, state.posterior, rows))
-        message = out.message
-        if not out.converged and settings.likelihood.outcomes == "counts" and not folded.total.y.high > 0:
-            message = (
-                "All counts are zero: the intercept runs to minus infinity, and the standard errors say nothing. Fit "
-                "rows with events in them."
-            )
-        X, named = folded.total.X, settings.function is None
-        std = np.sqrt(X.squares / X.rows) if named else None
-        now = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)
-        return replace(now, time=time), folded.counts
+            return fit_with_chosen_alpha(cls.fit, settings, source, faded_source(settings, source), start)
+        found, counts = fitted_in_passes(settings, source, None if start is None else start._estimate_in)
+        now = cls(settings, found.state, found.design, None, found.passes, found.converged, found.message)
+        now = replace(now, fit_column_std=found.column_std, fit_outside=found.outside, time=found.state.time)
+        return now, counts
 
     def learn(self, block: Block) -> "Linearised":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
@@ -168,7 +133,7 @@ class Linearised(State):
         seen = new if self.seen is None else self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
         now = self if self.seen is None else self._with_seen(seen, block)
-        step = _filter(self.settings, now.fixed, warmup=now.proximal.problem.warmup).step
+        step = filter_of(self.settings, now.fixed, warmup=now.proximal.problem.warmup).step
         inputs = now.fixed.block(block)
         if block.times is not None and not self.settings.by_time:
             check(self.settings, way="times")
@@ -198,7 +163,7 @@ class Linearised(State):
         )
 
     def faded(self, source: Source) -> Source:
-        return _faded(self.settings, source)
+        return faded_source(self.settings, source)
 
     @property
     def warms_up(self) -> bool:
@@ -238,29 +203,8 @@ class Linearised(State):
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
 
     def row_filter(self) -> MatchingFilter | ClassFilter | None:
-        """Return a filter of single rows that continues from this state; None if a coefficient is undetermined.
-
-        In a warm-up that has had no check, it learns the rows held, which need not be refined then.
-        """
-        state, fresh = self.proximal, self.proximal.is_fresh
-        posterior = self._before_rows() if fresh else state.posterior
-        if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
-            return None
-        design, loss = replace(self.fixed, row_offsets=False), self.settings.likelihood
-        assert design.center is not None
-        at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
-        inputs = design.size // (design.outputs or 1)
-        root = replace(SquareRootFilter.of(posterior, at_zero, 1.0), row=np.ones(inputs))
-        root.theta += posterior.expected - posterior.mean
-        offsets = self.fixed.row_offsets
-        made = ClassFilter(root, loss) if loss.interacts else MatchingFilter(root, loss, offsets)
-        if fresh and state.held is not None and state.held.rows:
-            X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
-            X, added = (X[:, :-1], X[:, -1]) if offsets else (X, None)
-            if followed(made, X, y, weights, added) is None:
-                return None
-        root.design = design
-        return made
+        """Return a filter of single rows that continues from this state; None if a coefficient is undetermined."""
+        return filter_after(self.proximal, self.fixed)
 
     def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Linearised", Innovations]:
         """Return the state after a piece, and its innovations; in a warm-up, those of single rows where they are few.
@@ -281,13 +225,6 @@ class Linearised(State):
         found = self.matched_innovations(block.y, matched, all_rows=exact)
         issued = in_stds(block.y - before.mean, before.std)
         return after, found._replace(issued=np.where(np.isnan(found.issued), np.nan, issued))
-
-    def _before_rows(self) -> InformationPosterior:
-        """Return the posterior that the prior and the penalty give without any rows."""
-        p, state = self.proximal.problem, self.proximal
-        return InformationPosterior(
-            state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
-        )
 
     def learn_matched(self, block: Block, matched: Array) -> "Linearised":
         """Take the rows that a filter of single rows has learned since this state; see `take_matched`.
@@ -370,7 +307,7 @@ class Linearised(State):
     def with_settings(self, settings: Settings) -> "Linearised":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
         g = coef_regularizer(settings, self.fixed)
-        problem = replace(self.proximal.problem, regularizer=g, gamma=settings.gamma, forget=_forget(settings))
+        problem = replace(self.proximal.problem, regularizer=g, gamma=settings.gamma, forget=forget_of(settings))
         return replace(self, settings=settings, proximal=replace(self.proximal, problem=problem))
 
     def ahead(self, time: float | None = None) -> "Linearised":
@@ -392,7 +329,7 @@ class Linearised(State):
             raise ValueError("New features came, and rows with an offset cannot have them: give all in every row.")
         now = grown(self, more, self.fixed.outputs or 1)
         state, design = now.proximal, now.fixed
-        first = _filter(self.settings, design).init(first_theta(self.settings, design), None)
+        first = filter_of(self.settings, design).init(first_theta(self.settings, design), None)
         at = len(self.proximal.estimate)
 
         def started(theta: Array) -> Array:
@@ -429,7 +366,7 @@ class Linearised(State):
         if learned is not None and other.proximal.learned is not None:
             learned = learned.merge(other.proximal.learned)
         cut_short, J = self.proximal.cut_short or other.proximal.cut_short, self.coordinates_of(other)
-        skew = _mean_skew((mine, self.proximal.skew, None), (theirs, other.proximal.skew, J))
+        skew = mean_skew((mine, self.proximal.skew, None), (theirs, other.proximal.skew, J))
         both = replace(self.proximal, data=data, extrapolating=None, learned=learned, cut_short=cut_short, skew=skew)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
         state, columns = with_prior(both, self.proximal.prior), self.columns
@@ -481,7 +418,7 @@ class Linearised(State):
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
         assert source is not None
-        return refined_path(self, source, _faded(self.settings, source), alphas)
+        return refined_path(self, source, faded_source(self.settings, source), alphas)
 
     def _estimate_in(self, design: Design) -> Array:
         """Return the estimate in the coordinates of another design."""
@@ -560,7 +497,7 @@ class Linearised(State):
         design = saved.tree(Design, f"{name}.fixed", sizes)
         expect((design.center is None) is (settings.function is not None))
         start = np.zeros(sizes["p"] or 0)
-        problem = _filter(settings, design).init(start, None).problem
+        problem = filter_of(settings, design).init(start, None).problem
         expect(sizes["o"] == design.outputs)
         wide = {**sizes, "f": design.first + design.row_offsets}  # rows of inputs have so many columns more
         state = saved.tree(ProximalState, f"{name}.proximal", wide, problem=problem)
@@ -579,57 +516,6 @@ class Linearised(State):
 def _weighted(block: Block) -> Block:
     """Return a block whose rows have weights, 1 if they had none."""
     return block if block.weights is not None else replace(block, weights=np.ones(len(block)))
-
-
-def _has_few_events(posterior: InformationPosterior, design: Design) -> bool:
-    """Whether there are so few events for each coefficient that the skewness of the posterior matters.
-
-    It changes the sum of the probabilities of a class, or of counts, by at most half the number of coefficients. The
-    information about an intercept is the number of events, less what is certain.
-    """
-    events = (np.asarray(posterior.data.R)[:, : design.outputs or 1] ** 2).sum(axis=0).min()
-    return not design.intercept or bool(design.size / 2 > _SMALL * events)
-
-
-def _mean_skew(*parts: tuple[Information, Array | None, Array | None]) -> Array | None:
-    """Return the skewness of the rows of all parts: it does not grow with them, and so it is the mean by rows.
-
-    The third of each part is the matrix to its coordinates; None if they are those of the first.
-    """
-    known = [(float(data.rows), skew if J is None else J.T @ skew) for data, skew, J in parts if skew is not None]
-    rows = sum(float(data.rows) for data, *_ in parts)
-    return sum(n / rows * skew for n, skew in known) if known else None
-
-
-def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
-    """Return the moments of the first rows of a stream."""
-    check(settings, way="first rows")
-    return reduce(add, map(Moments.of, blocks))
-
-
-def _filter(settings: Settings, design: Design, **options: Any) -> Any:
-    g = coef_regularizer(settings, design)
-    options |= {"gamma": settings.gamma, "forget": _forget(settings), "weight_kind": settings.weight_kind}
-    model = design.model(settings.model(design.outputs))
-    return proximal_filter(model, g, likelihood=settings.likelihood, **options)
-
-
-def _faded(settings: Settings, source: Source) -> Source:
-    """Return the rows of a source with the weights that forgetting leaves them."""
-    if settings.forgets:
-        rows: Any = source
-        if not hasattr(rows, "faded"):
-            check(settings, way="no order")
-        faded: Source = rows.faded(settings.forgetting, settings.weight_kind)
-        return faded
-    if getattr(source, "times", None) is not None:
-        check(settings, way="times")
-    return source
-
-
-def _forget(settings: Settings) -> Any:
-    """Return what the proximal filter takes as its forgetting."""
-    return settings.forgetting if settings.by_time else settings.forget
 
 
 def _outputs(block: Block) -> int | None:

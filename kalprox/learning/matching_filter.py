@@ -8,16 +8,20 @@ slope and the curvature of the loss. What a filter returns for a row is that pro
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from kalprox.algorithms.proximal_filter import ProximalState
 from kalprox.base.arrays import Array
+from kalprox.learning.design import Design
 from kalprox.learning.innovations import SquareRootFilter
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
+from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
 
-__all__ = ["ClassFilter", "MatchingFilter", "followed", "spread"]
+__all__ = ["ClassFilter", "MatchingFilter", "filter_after", "followed", "spread"]
 
 _NOISE = Noise.known(1.0)
 _CHUNK = 1024  # rows predicted at a time
@@ -218,3 +222,30 @@ def _at_mode(y: Array, f: Array, S: Array) -> tuple[Array, Array]:
     rows[:-1] = L.T @ (np.eye(m)[:-1] - np.eye(m)[-1])
     targets[:-1] = rows[:-1] @ (root @ u) - np.linalg.solve(L, (p - y)[:-1])
     return targets, rows
+
+
+def filter_after(state: ProximalState, design: Design) -> MatchingFilter | ClassFilter | None:
+    """Return a filter of single rows that continues from a state; None if a coefficient is undetermined.
+
+    In a warm-up that has had no check, it learns the rows held, which need not be refined then.
+    """
+    p, fresh, posterior = state.problem, state.is_fresh, state.posterior
+    if fresh:  # what the prior and the penalty say without any rows
+        about: dict[str, Any] = {"prior": state.prior, "start": state.estimate, "likelihood": p.likelihood}
+        posterior = InformationPosterior(state.data, p.regularizer, gamma=p.gamma, **about)
+    if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
+        return None
+    offsets, design = design.row_offsets, replace(design, row_offsets=False)
+    assert design.center is not None
+    at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
+    inputs = design.size // (design.outputs or 1)
+    root = replace(SquareRootFilter.of(posterior, at_zero, 1.0), row=np.ones(inputs))
+    root.theta += posterior.expected - posterior.mean
+    made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood, offsets)
+    if fresh and state.held is not None and state.held.rows:
+        X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
+        X, added = (X[:, :-1], X[:, -1]) if offsets else (X, None)
+        if followed(made, X, y, weights, added) is None:
+            return None
+    root.design = design
+    return made

@@ -18,7 +18,7 @@ from kalprox.linalg.triangle import triangle_of
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["change", "distance", "in_coordinates", "likely_rows"]
+__all__ = ["change", "distance", "in_coordinates", "likely_rows", "mean_skew"]
 
 _SAMPLE = 512  # rows on which a distance is estimated
 
@@ -51,6 +51,16 @@ def likely_rows(mean: Array, std: Array, data: Information, design: Design) -> A
     values, vectors = np.linalg.eigh(C / np.where(size > 0, np.outer(size, size), 1.0))
     normal = np.random.default_rng(0).standard_normal((_SAMPLE, len(mean)))
     return mean + std * (normal * np.sqrt(np.maximum(values, 0)) @ vectors.T)
+
+
+def mean_skew(*parts: tuple[Information, Array | None, Array | None]) -> Array | None:
+    """Return the skewness of the rows of all parts: it does not grow with them, and so it is the mean by rows.
+
+    The third of each part is the matrix to its coordinates; None if they are those of the first.
+    """
+    known = [(float(data.rows), skew if J is None else J.T @ skew) for data, skew, J in parts if skew is not None]
+    rows = sum(float(data.rows) for data, *_ in parts)
+    return sum(n / rows * skew for n, skew in known) if known else None
 
 
 def distance(
