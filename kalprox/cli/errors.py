@@ -5,12 +5,14 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -38,6 +40,7 @@ EXIT_CODES = {
 }
 
 
+_GRACE = 2.0  # seconds in which the reader of a command that a signal ends may take its output
 _NAMELESS: dict[type, str] = {MemoryError: "There is not enough memory. A smaller --memory needs less."}
 _APART = r"(?<![\w'\"/.-])"  # what does not stand before the name of an argument: a letter, a quote, or part of a path
 
@@ -138,6 +141,7 @@ def _deliver_interrupt_later(unraisable: Any) -> None:
 
 def _end_interrupted() -> NoReturn:
     echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
+    end_output()
     sys.exit(130)
 
 
@@ -224,6 +228,26 @@ def _drop_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def end_output() -> None:
+    """Write what standard output still holds, or drop what its reader does not take within two seconds.
+
+    A command that a signal ends would otherwise wait, at its end, for a reader that has stopped reading.
+    """
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        return _drop_output()
+
+    def too_late(number: int, frame: FrameType | None) -> NoReturn:
+        raise TimeoutError("the reader of the output has stopped reading")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, _GRACE)
+    try:
+        _drop_output()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -12,6 +12,7 @@ import click
 
 from kalprox.base.files import check_distinct
 from kalprox.cli import fit as fitting
+from kalprox.cli.errors import end_output
 from kalprox.cli.forgetting import forgetting_setting
 from kalprox.cli.likelihood import most_classes
 from kalprox.cli.options import BYTES, LEVEL, NAMES, PACE, MaxBad, Pace, is_given
@@ -301,6 +302,7 @@ def stream(
         for line in summary(end, level, out, checkpoint):
             echo(line, err=True)
     if end.signal is not None:
+        end_output()
         click.get_current_context().exit(128 + end.signal)
 
 

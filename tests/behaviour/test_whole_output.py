@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,3 +71,28 @@ def test_no_command_ends_well_where_nothing_can_be_written(arguments, buffered, 
             [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, cwd=files
         )
     assert done.returncode == 7 and "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/wchan"), reason="only Linux says what a process waits for")
+@pytest.mark.parametrize("how", ["", "1"])
+@pytest.mark.parametrize("name", ["predict", "stream"])
+def test_a_signal_ends_a_command_whose_reader_has_stopped_reading(name, how, files, tmp_path):
+    """Nor does the command wait, when Python ends, to write what it still holds."""
+    rows = (files / "rows.csv").read_text()
+    header, _, rest = rows.partition("\n")
+    (tmp_path / "many.csv").write_text(header + "\n" + rest * 20)  # far more than a pipe holds
+    options = {"predict": [files / "m.kalprox"], "stream": ["-y", "y", "--quiet"]}[name]
+    number = {"predict": signal.SIGINT, "stream": signal.SIGTERM}[name]
+    command = [*COMMAND, name, *map(str, options), str(tmp_path / "many.csv")]
+    environment = os.environ | {"PYTHONUNBUFFERED": how}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            process.stdout.readline()
+            while "pipe" not in Path(f"/proc/{process.pid}/wchan").read_text():
+                time.sleep(0.05)  # until the pipe is full
+            process.send_signal(number)
+            assert process.wait(timeout=30) == 128 + number  # who waits for the reader waits for good
+            assert b"Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
