@@ -79,12 +79,11 @@ def reproduce(
 
     require("jax", "Reproducing the paper needs")  # forty step sizes at once, and programs whose cost is counted
     require_report_packages()
-    from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page
     from kalprox.paper import page as paper
 
     chapters = ["ridge", "sparse", "claims"] if what == "all" else [what]
-    page = paper.page(chapters, seed, seeds, quick, jobs, out / "cache", progress_bar)
+    page = paper.page(chapters, seed, seeds, quick, jobs, out / "cache")
     path = write_page(page, out / f"{what}.html", out / "figures", ("svg", *formats))
     for line in page.conclusions:
         echo(line)

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
 
 from kalprox.pages import Page, Section, Table
 from kalprox.paper import demo_stream, sparse, sparse_report
-from kalprox.paper.cache import Results
+from kalprox.paper.cache import Results, cached_all
 
 __all__ = ["SETTINGS", "TERMS", "compute", "page"]
 
 SETTINGS = sparse.Settings(n=30_000, sizes=(1.0, 3.0), points=31, filter_points=8)
-SEEDS = 2
 
 # The words of the comparison, for someone who has not read the paper.
 TERMS = {
@@ -38,12 +38,10 @@ TERMS = {
 }
 
 
-def compute(
-    seed: int, folder: str | PathLike[str], progress: Callable[[int, int], None] | None = None, *, jobs: int = 2
-) -> Results:
+def compute(seed: int, folder: str | PathLike[str], progress: Callable[[int, int], None]) -> Results:
     """Compute both parts: the stream, and the sparse problem for two seeds; see `kalprox.paper.sparse.compute`."""
-    paper = sparse.compute(SETTINGS, range(seed, seed + SEEDS), folder, jobs=jobs, progress=progress)
-    return {"stream": demo_stream.compute(demo_stream.Settings(), seed), "paper": paper}
+    paper = sparse.compute(SETTINGS, range(seed, seed + 2), partial(cached_all, folder, jobs=2, progress=progress))
+    return {"stream": demo_stream.compute(seed), "paper": paper}
 
 
 def page(results: Results) -> Page:

@@ -4,28 +4,25 @@ As in the paper: its recursion, and IPG with the metric I and a decaying step. I
 which the paper leaves out because it "diverges", and the proximal filter.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import kalprox as kp
 from kalprox.base.arrays import Array
 from kalprox.paper import problems
-from kalprox.paper.cache import Results, Task, cached_all
-from kalprox.paper.problems import record_points, relative_error
+from kalprox.paper.cache import Compute, Results, Task
+from kalprox.paper.problems import after, closed_form, record_points, relative_error, stretches
 
 if TYPE_CHECKING:
     from kalprox.algorithms.base import Algorithm
 
-__all__ = ["Settings", "compute"]
+__all__ = ["QUICK", "Settings", "compute"]
 
 _BATCH = 5  # step sizes in one vmap, which is one task, so that an interrupted sweep loses little
-_NEVER = 10**9  # record_every: kp.run records nothing, and compiles one loop for all lengths
 
 
 @dataclass(frozen=True)
@@ -40,33 +37,19 @@ class Settings:
     v0: float = 1.0
     points: int = 61  # logarithmically spaced numbers of rows at which the error is recorded
 
-    @classmethod
-    def full(cls) -> Self:
-        """The sizes of the paper."""
-        return cls()
 
-    @classmethod
-    def quick(cls) -> Self:
-        """All 40 step sizes on a smaller problem, which takes seconds."""
-        return cls(n=10_000, d=40)
+QUICK = Settings(n=10_000, d=40)  # all 40 step sizes on a smaller problem, which takes seconds
 
 
-def compute(
-    settings: Settings,
-    seed: int,
-    folder: str | PathLike[str],
-    *,
-    jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> Results:
+def compute(settings: Settings, seed: int, results: Compute) -> Results:
     """Compute the errors of all runs on the data of one seed, or read them from the cache.
 
     Parameters
     ----------
     settings : Settings
     seed : int
-    folder, jobs, progress
-        See `kalprox.paper.cache.cached_all`.
+    results : callable
+        Returns the results of tasks: `kalprox.paper.cache.cached_all` in a folder.
 
     Returns
     -------
@@ -80,9 +63,8 @@ def compute(
     tasks = [Task("ridge-pipg", {**common, "gammas": batch, "v0": settings.v0}, _pipg) for batch in batches]
     for decay in (settings.decay, 0.0):
         tasks.append(Task("ridge-ipg", {**common, "gammas": settings.gammas, "decay": decay}, _ipg))
-    tasks.append(Task("ridge-exact", common, _exact))
-    *pipg, ipg, constant, exact = cached_all(folder, tasks, jobs=jobs, progress=progress)
-    return {
+    *pipg, ipg, constant, exact = results([*tasks, Task("ridge-exact", common, _exact)])
+    return exact | {
         "settings": asdict(settings),
         "seed": seed,
         "rows": record_points(settings.n, settings.points),
@@ -90,7 +72,6 @@ def compute(
         "pipg": np.concatenate([batch["errors"] for batch in pipg]),
         "ipg": ipg["errors"],
         "constant": constant["errors"],
-        **exact,
     }
 
 
@@ -111,17 +92,14 @@ def _sweep(s: Mapping[str, Any], algorithm: "Callable[..., Algorithm]", v0: Any)
 
     rows = problems.ridge(s["n"], s["d"], s["seed"])
 
-    def init(gamma: Array) -> Any:
-        return algorithm(gamma=gamma).init(jnp.zeros(s["d"]), v0)
-
     def advance(X: Array, y: Array, gamma: Array, state: Any) -> Any:
-        return kp.run(algorithm(gamma=gamma), state, X, y, record_every=_NEVER).state
+        return after(algorithm(gamma=gamma), state, X, y)
 
     errors = []
     with jax.enable_x64(True):
         gammas = jnp.asarray(s["gammas"])
-        states = jax.vmap(init)(gammas)
-        for X, y in _between_records(rows, s["points"]):
+        states = jax.vmap(lambda gamma: algorithm(gamma=gamma).init(jnp.zeros(s["d"]), v0))(gammas)
+        for X, y in stretches(rows, s["points"]):
             states = jax.vmap(partial(advance, X, y))(gammas, states)
             errors.append(relative_error(states.mean, rows.theta))
     return {"errors": np.stack(errors, axis=1)}
@@ -132,22 +110,11 @@ def _exact(s: Mapping[str, Any]) -> Results:
     rows = problems.ridge(s["n"], s["d"], s["seed"])
     alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(s["lam"]))
     state, errors = alg.init(np.zeros(s["d"])), []
-    for X, y in _between_records(rows, s["points"]):
+    for X, y in stretches(rows, s["points"]):
         state = alg.step(state, X, y)
         errors.append(relative_error(state.mean, rows.theta))
-
-    def closed_form(lam: float) -> float:
-        solution = np.linalg.solve(rows.X.T @ rows.X + lam * np.eye(s["d"]), rows.X.T @ rows.y)
-        return float(relative_error(solution, rows.theta))
-
     return {
         "filter": np.array(errors),
-        "ridge_once": closed_form(s["lam"]),
-        "ridge_every_row": closed_form(s["n"] * s["lam"]),
+        "ridge_once": relative_error(closed_form(rows, s["lam"]), rows.theta),
+        "ridge_every_row": relative_error(closed_form(rows, s["n"] * s["lam"]), rows.theta),
     }
-
-
-def _between_records(rows: problems.Rows, points: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows from each record to the next."""
-    for start, stop in pairwise([0, *record_points(len(rows.y), points)]):
-        yield rows.X[start:stop], rows.y[start:stop]

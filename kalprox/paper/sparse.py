@@ -5,24 +5,21 @@ pass over the rows, and the estimate refined by `kalprox.refine`, which is the m
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import pairwise
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import kalprox as kp
 from kalprox.paper import problems
-from kalprox.paper.cache import Results, Task, cached_all
-from kalprox.paper.problems import record_points, relative_error
+from kalprox.paper.cache import Compute, Results, Task
+from kalprox.paper.problems import after, record_points, relative_error, stretches
 
 if TYPE_CHECKING:
     from kalprox.algorithms.base import Algorithm
 
-__all__ = ["METHODS", "Settings", "compute", "coverage"]
+__all__ = ["METHODS", "QUICK", "Settings", "compute", "coverage"]
 
 METHODS = {
     "pipg": "PIPG as printed",
@@ -32,7 +29,6 @@ METHODS = {
     "refined": "refined",
 }
 _BLOCK = 1024  # rows in a step of the proximal filter
-_NEVER = 10**9  # record_every: kp.run records nothing, and compiles one loop for all lengths
 
 
 @dataclass(frozen=True)
@@ -52,33 +48,21 @@ class Settings:
     points: int = 61  # logarithmically spaced numbers of rows at which the error is recorded
     filter_points: int = 16  # for the proximal filter, from 10 d rows on; during its warm-up each record costs a fit
 
-    @classmethod
-    def full(cls) -> Self:
-        """The sizes of the paper, which take about half a minute per seed and size of the taps."""
-        return cls()
 
-    @classmethod
-    def quick(cls) -> Self:
-        """A tenth of the rows, and fewer records of the proximal filter."""
-        return cls(n=30_000, filter_points=7)
+QUICK = Settings(n=30_000, filter_points=7)  # a tenth of the rows, and fewer records of the proximal filter
 
 
-def compute(
-    settings: Settings,
-    seeds: Sequence[int],
-    folder: str | PathLike[str],
-    *,
-    jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> Results:
+def compute(settings: Settings, seeds: Sequence[int], results: Compute) -> Results:
     """Compute all methods for every size and seed, or read their results from the cache.
+
+    With the sizes of the paper it takes about half a minute per seed and size of the taps.
 
     Parameters
     ----------
     settings : Settings
     seeds : sequence of int
-    folder, jobs, progress
-        See `kalprox.paper.cache.cached_all`. Each size and seed is one task.
+    results : callable
+        Returns the results of tasks: `kalprox.paper.cache.cached_all` in a folder. Each size and seed is one task.
 
     Returns
     -------
@@ -89,11 +73,9 @@ def compute(
         also cov_pipg : (S, N, d, d) and trace_pipg : (S, N, m, d), the diagonal of V_k; passes and converged : (S, N),
         of the refinement; settings and seeds. Only seconds_* differ if the same settings are computed again.
     """
-    if not seeds:
-        raise ValueError("seeds must contain at least one seed.")
     common = {name: value for name, value in asdict(settings).items() if name != "sizes"}
     cells = [{**common, "size": size, "seed": seed} for size in settings.sizes for seed in seeds]
-    found = cached_all(folder, [Task("sparse", cell, _cell) for cell in cells], jobs=jobs, progress=progress)
+    found = results([Task("sparse", cell, _cell) for cell in cells])
     shape = (len(settings.sizes), len(seeds))
     stacked = {key: np.stack([cell[key] for cell in found]) for key in found[0]}
     return {
@@ -109,9 +91,8 @@ def coverage(results: Results, method: str) -> np.ndarray | None:
     """The share of the true taps within ±2 sigma, of shape (S, N); None for a method without a covariance."""
     if f"var_{method}" not in results:
         return None
-    distance = np.abs(results[f"mean_{method}"] - results["truth"])
-    covered: np.ndarray = (distance <= 2 * np.sqrt(results[f"var_{method}"])).mean(axis=-1)
-    return covered
+    share: np.ndarray = problems.covered(results[f"mean_{method}"], results[f"var_{method}"], results["truth"])
+    return share
 
 
 def _cell(s: Mapping[str, Any]) -> Results:
@@ -130,10 +111,10 @@ def _cell(s: Mapping[str, Any]) -> Results:
 
     alg = kp.proximal_filter(h, g, gamma=s["gamma"])
     state, errors, seconds = alg.init(np.zeros(s["d"]), s["v0"]), [], 0.0
-    for start, stop in pairwise([0, *record_points(s["n"], s["filter_points"], first=10 * s["d"])]):
+    for X, y in stretches(rows, s["filter_points"], first=10 * s["d"]):
         begin = time.process_time()
-        for i in range(start, stop, _BLOCK):
-            state = alg.step(state, rows.X[i : min(i + _BLOCK, stop)], rows.y[i : min(i + _BLOCK, stop)])
+        for i in range(0, len(X), _BLOCK):
+            state = alg.step(state, X[i : i + _BLOCK], y[i : i + _BLOCK])
         seconds += time.process_time() - begin
         errors.append(relative_error(state.mean, rows.theta))
     out |= {"error_filter": np.array(errors), "mean_filter": state.mean, "var_filter": state.var()}
@@ -154,12 +135,11 @@ def _cell(s: Mapping[str, Any]) -> Results:
 
 def _row_by_row(alg: "Algorithm", rows: problems.Rows, s: Mapping[str, Any]) -> Results:
     """An algorithm that takes one row at a time, with its error at each record."""
-    advance = partial(kp.run, alg, record_every=_NEVER)
     state = alg.init(np.zeros(s["d"]), s["v0"])
-    advance(state, rows.X[:1], rows.y[:1])  # compiles the loop, so that the time below is without compilation
+    after(alg, state, rows.X[:1], rows.y[:1])  # compiles the loop, so that the time below is without compilation
     states, begin = [], time.process_time()
-    for start, stop in pairwise([0, *record_points(s["n"], s["points"])]):
-        state = advance(state, rows.X[start:stop], rows.y[start:stop]).state
+    for X, y in stretches(rows, s["points"]):
+        state = after(alg, state, X, y)
         states.append(state)
     out: Results = {
         "seconds": time.process_time() - begin,

@@ -1,6 +1,7 @@
 """The figures, the table and the conclusions of the sparse experiment."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +14,13 @@ from kalprox.paper.cache import Results
 from kalprox.paper.sparse import METHODS, coverage
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 __all__ = ["conclusions", "figures", "section"]
 
 _SLOTS = {"pipg": 0, "sgd": 1, "filter": 2, "pipg0": 3, "refined": 4}
 _ROW_BY_ROW = ("pipg", "pipg0", "sgd")
-
-Draw = Callable[["matplotlib.figure.Figure"], None]
 
 
 def section(results: Results) -> Section:
@@ -53,10 +52,10 @@ def figures(results: Results) -> list[Figure]:
     one_seed = f"Seed {seeds[0]}."
 
     def numbers(*keys: str, first_seed: bool = False) -> dict[str, Any]:
-        chosen = {key: results[key] for key in keys if key in results}
-        about = {"settings": results["settings"], "seeds": seeds[:1] if first_seed else seeds}
-        about |= {"sizes": sizes, "rows": results["rows"]}
-        return about | {key: value[:, 0] if first_seed else value for key, value in chosen.items()}
+        about = {"settings": results["settings"], "seeds": seeds, "sizes": sizes, "rows": results["rows"]}
+        if first_seed:
+            return about | {"seeds": seeds[:1]} | {key: results[key][:, 0] for key in keys}
+        return about | {key: results[key] for key in keys}
 
     width = 2.6 * len(sizes)
     return [
@@ -66,7 +65,7 @@ def figures(results: Results) -> list[Figure]:
             f"{bands} The error of the proximal filter is recorded from {results['filter_rows'][0]:,} rows on; that of "
             "the refined estimate, after all rows, is at the right end. In the paper: Fig. 1(b).",
             numbers(*(f"error_{m}" for m in METHODS)) | {"filter_rows": results["filter_rows"]},
-            _draw_errors(results),
+            partial(_draw_errors, results),
             (width + 0.9, 3.6),
             narrow_height=2.6 * len(sizes),
         ),
@@ -76,7 +75,7 @@ def figures(results: Results) -> list[Figure]:
             f"Circles: true taps. Crosses: estimates whose bars do not contain the true tap. {one_seed} In the paper: "
             "Fig. 1(c).",
             numbers("truth", "mean_pipg", "var_pipg", "mean_refined", "var_refined", first_seed=True),
-            _draw_taps(results, "pipg", "refined"),
+            partial(_draw_taps, results, ["pipg", "refined"]),
             (7.8, 2.0 * len(sizes) + 0.4),
             narrow_height=3.6 * len(sizes) + 0.4,
         ),
@@ -85,7 +84,7 @@ def figures(results: Results) -> list[Figure]:
             "SGD estimates, and the true taps",
             f"SGD does not estimate its uncertainty. {one_seed} In the paper: Fig. 1(d).",
             numbers("truth", "mean_sgd", first_seed=True),
-            _draw_taps(results, "sgd"),
+            partial(_draw_taps, results, ["sgd"]),
             (5.2, 2.0 * len(sizes) + 0.4),
             narrow_height=1.8 * len(sizes) + 0.4,
         ),
@@ -94,7 +93,7 @@ def figures(results: Results) -> list[Figure]:
             "Covariance of PIPG as printed, after all rows",
             f"The panels have different colour scales. {one_seed} In the paper: Fig. 2(a).",
             numbers("cov_pipg", first_seed=True),
-            _draw_covariance(results),
+            partial(_draw_covariance, results),
             (width, 2.6),
             narrow_height=3.1 * len(sizes),
         ),
@@ -103,16 +102,14 @@ def figures(results: Results) -> list[Figure]:
             "Variances of PIPG as printed, along the rows",
             f"Each thin line is one tap. {one_seed} In the paper: Fig. 2(b).",
             numbers("trace_pipg", first_seed=True),
-            _draw_variances(results),
+            partial(_draw_variances, results),
             (width + 0.6, 3.2),
             narrow_height=2.4 * len(sizes),
         ),
     ]
 
 
-def _draw_panels(
-    results: Results, canvas: "matplotlib.figure.Figure", draw: Callable[["Axes", int], None], share: bool
-) -> "list[Axes]":
+def _by_size(results: Results, canvas: "Canvas", draw: Callable[["Axes", int], None], share: bool) -> "list[Axes]":
     """One panel for each size of the taps."""
     sizes = results["settings"]["sizes"]
     axes = panels(canvas, len(sizes), sharex=share, sharey=share)
@@ -122,68 +119,51 @@ def _draw_panels(
     return axes
 
 
-def _draw_errors(results: Results) -> Draw:
-    slots = {METHODS[m]: slot for m, slot in _SLOTS.items()}
+def _draw_errors(results: Results, canvas: "Canvas") -> None:
+    plot = partial(curves, log_x=True, slots={METHODS[m]: slot for m, slot in _SLOTS.items()}, labels=False)
 
     def panel(ax: "Axes", i: int) -> None:
-        runs = {METHODS[m]: results[f"error_{m}"][i] for m in _ROW_BY_ROW}
-        curves(ax, results["rows"], runs, log_x=True, slots=slots, labels=False)
-        one_pass = {METHODS["filter"]: results["error_filter"][i]}
-        curves(ax, results["filter_rows"], one_pass, log_x=True, slots=slots, labels=False)
+        plot(ax, results["rows"], {METHODS[m]: results[f"error_{m}"][i] for m in _ROW_BY_ROW})
+        plot(ax, results["filter_rows"], {METHODS["filter"]: results["error_filter"][i]})
         low, middle, high = quantile_bands(results["error_refined"][i])
         style = line_style(_SLOTS["refined"]) | {"linestyle": "none"}
         bar = [middle - low, high - middle]
         point = ax.errorbar([results["settings"]["n"]], middle, bar, capsize=3, **style)[0]
         point.set_label(METHODS["refined"])
 
-    def draw(canvas: "matplotlib.figure.Figure") -> None:
-        label_panels(_draw_panels(results, canvas, panel, share=True), "rows seen, $k$", "relative error $E_k$")
-
-    return draw
+    label_panels(_by_size(results, canvas, panel, share=True), "rows seen, $k$", "relative error $E_k$")
 
 
-def _draw_taps(results: Results, *methods: str) -> Draw:
-    sizes = results["settings"]["sizes"]
-
-    def draw(canvas: "matplotlib.figure.Figure") -> None:
-        shape = (len(sizes) * len(methods), 1) if is_narrow(canvas) else (len(sizes), len(methods))
-        grid = canvas.subplots(*shape, squeeze=False, sharex=True, sharey="row").reshape(len(sizes), len(methods))
-        for i, line in enumerate(grid):
-            for ax, method in zip(line, methods, strict=True):
-                var = results.get(f"var_{method}")
-                std = None if var is None else np.sqrt(var[i, 0])
-                mean = results[f"mean_{method}"][i, 0]
-                estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method], legend=None)
-                ax.set_title(f"{METHODS[method]}, size {sizes[i]:g}")
-            line[0].set_ylabel("tap")
-        for ax in grid[-1][-1:] if is_narrow(canvas) else grid[-1]:
-            ax.set_xlabel("index $i$")
-
-    return draw
+def _draw_taps(results: Results, methods: list[str], canvas: "Canvas") -> None:
+    sizes, narrow = results["settings"]["sizes"], is_narrow(canvas)
+    shape = (len(sizes) * len(methods), 1) if narrow else (len(sizes), len(methods))
+    grid = canvas.subplots(*shape, squeeze=False, sharex=True, sharey="row").reshape(len(sizes), len(methods))
+    for i, line in enumerate(grid):
+        for ax, method in zip(line, methods, strict=True):
+            std = np.sqrt(results[f"var_{method}"][i, 0]) if f"var_{method}" in results else None
+            mean = results[f"mean_{method}"][i, 0]
+            estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method], legend=None)
+            ax.set_title(f"{METHODS[method]}, size {sizes[i]:g}")
+        line[0].set_ylabel("tap")
+    for ax in grid[-1][-1:] if narrow else grid[-1]:
+        ax.set_xlabel("index $i$")
 
 
-def _draw_covariance(results: Results) -> Draw:
+def _draw_covariance(results: Results, canvas: "Canvas") -> None:
     last = len(results["settings"]["sizes"]) - 1
 
     def panel(ax: "Axes", i: int) -> None:
         matrix(ax, results["cov_pipg"][i, 0], "$V_n$" if i == last else "")
         ax.set_xlabel("index $j$")
 
-    def draw(canvas: "matplotlib.figure.Figure") -> None:
-        _draw_panels(results, canvas, panel, share=False)
-        canvas.axes[0].set_ylabel("index $i$")
-
-    return draw
+    _by_size(results, canvas, panel, share=False)[0].set_ylabel("index $i$")
 
 
-def _draw_variances(results: Results) -> Draw:
+def _draw_variances(results: Results, canvas: "Canvas") -> None:
     def panel(ax: "Axes", i: int) -> None:
         traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps", labels=False)
 
-    def draw(canvas: "matplotlib.figure.Figure") -> None:
-        label_panels(_draw_panels(results, canvas, panel, share=True), "rows seen, $k$", "diagonal of $V_k$")
-
-    return draw
+    label_panels(_by_size(results, canvas, panel, share=True), "rows seen, $k$", "diagonal of $V_k$")
 
 
 def conclusions(results: Results) -> list[str]:
@@ -212,20 +192,10 @@ def conclusions(results: Results) -> list[str]:
 
 def _settings_text(results: Results) -> str:
     s = results["settings"]
-    taps = max(1, s["d"] // 10)
+    lam, q, alpha1 = (np.format_float_positional(s[name], trim="-") for name in ("lam", "q", "alpha1"))
     return (
-        f"d = {s['d']}, n = {s['n']:,}, AR(0.8) input, noise variance 1; λ = {_decimal(s['lam'])}, δ = {s['delta']:g}, "
-        f"v₀ = {s['v0']:g}, Q = {_decimal(s['q'])} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = "
-        f"{_decimal(s['alpha1'])}. "
-        f"The paper does not state θ*: here {taps} taps at random positions are plus or minus the size, and the others "
+        f"d = {s['d']}, n = {s['n']:,}, AR(0.8) input, noise variance 1; λ = {lam}, δ = {s['delta']:g}, v₀ = "
+        f"{s['v0']:g}, Q = {q} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = {alpha1}. The paper does not "
+        f"state θ*: here {max(1, s['d'] // 10)} taps at random positions are plus or minus the size, and the others "
         "are zero."
     )
-
-
-def _decimal(value: float) -> str:
-    """A number as people write it, with its zeros.
-
-    >>> _decimal(1e-5), _decimal(2.5)
-    ('0.00001', '2.5')
-    """
-    return f"{value:.12f}".rstrip("0").rstrip(".")
