@@ -26,13 +26,10 @@ def demo(seed: int, out: Path) -> None:
     from kalprox.pages import require_report_packages
 
     require_report_packages()
-    from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page
     from kalprox.paper import demo
 
-    with progress_bar("demo") as progress:
-        results = demo.compute(seed, out / "cache", progress)
-    page = demo.page(results)
+    page = demo.page(seed, out / "cache")
     for section in page.sections:
         for table in section.tables:
             show_table(table)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
-from kalprox.base.arrays import Array, Partial, cast, namespace
+from kalprox.base.arrays import Array, Partial, asarray_like, cast, namespace
 from kalprox.base.checks import check_positive
 from kalprox.base.control import fori_loop
 from kalprox.covariance import Covariance, Dense, Diagonal, SquareRoot
@@ -209,7 +209,7 @@ def _ipg_step(
 ) -> Point:
     theta, k = state.mean, state.rows + 1
     V = _metric(metric(k) if callable(metric) else metric, theta)
-    step = gamma / cast(k, theta) ** decay
+    step = gamma / asarray_like(k, theta) ** decay
     theta = theta - step * V.apply(g.grad(theta))
     return Point(exact_prox(h, step, theta, V, x, y), k)
 
@@ -228,4 +228,4 @@ def _sgd_step(
     check_target(y, value)
     slope, _ = likelihood.expand(y, value)
     gradient = g.grad(theta) + (slope @ D if D.ndim == 2 else slope * D)
-    return Point(theta - alpha0 / (1 + alpha1 * cast(k, theta)) * gradient, k)
+    return Point(theta - alpha0 / (1 + alpha1 * asarray_like(k, theta)) * gradient, k)

@@ -34,7 +34,8 @@ def linear(s: Mapping[str, Any]) -> Results:
     d = s["d"]
     rows = problems.ridge(s["n"], d, s["seed"])
     X, y, theta = rows
-    h, g, lam, every = Linear(), Ridge(0.01), 0.01, max(1, s["n"] // 200)
+    lam, every = 0.01, max(1, s["n"] // 200)
+    h, g = Linear(), Ridge(lam)
 
     def error(state: Any) -> Any:
         return jnp.linalg.norm(state.mean - theta) / np.linalg.norm(theta)
@@ -53,9 +54,11 @@ def linear(s: Mapping[str, Any]) -> Results:
     constant = curves(partial(ipg, h, g, decay=0.0))
     level = 2 * min(by_pipg[:, -1].min(), by_ipg[:, -1].min())  # both methods reach it for some step size
     once, n_times = closed_form(rows, lam), closed_form(rows, lam * len(X))
-    alg, exact, kalman = pipg(h, g, gamma=1.0), proximal_filter(h, g), ipm(h, gamma=1.0)
+    alg = pipg(h, g, gamma=1.0)
     state = after(alg, alg.init(np.zeros(d), 1.0), X, y)
+    exact = proximal_filter(h, g)
     exact_state = exact.step(exact.init(np.zeros(d), None), X, y)
+    kalman = ipm(h, gamma=1.0)
     without_g = after(kalman, kalman.init(np.zeros(d), 1.0), X, y)
     of_rows = X.T @ X
     posterior = np.linalg.inv(np.eye(d) + of_rows)

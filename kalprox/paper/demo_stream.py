@@ -36,7 +36,8 @@ def compute(seed: int) -> Results:
     -------
     dict
         rows : (m,), the numbers of rows after which estimates were recorded; for each run mean_* and std_* : (m, d),
-        and verdict_*; observed, low and high : (shown,), new rows of the steady stream.
+        and verdict_*; observed, low, high and inside : (shown,), new rows of the steady
+        stream.
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(_ROWS + _SHOWN, len(TRUTH)))
@@ -53,7 +54,8 @@ def compute(seed: int) -> Results:
         found[f"verdict_{name}"] = out.calibration.verdict()
         if not changes:
             low, high = out.state.interval(X[_ROWS:])
-            found |= {"observed": y[_ROWS:], "low": low, "high": high}
+            new = y[_ROWS:]
+            found |= {"observed": new, "low": low, "high": high, "inside": (low <= new) & (new <= high)}
     return found
 
 
@@ -92,7 +94,7 @@ def section(found: Results) -> Section:
 
 
 def _figures(found: Results) -> list[Figure]:
-    inside = _inside(found)
+    inside = found["inside"]
     numbers: Results = {key: value for key, value in found.items() if key.startswith(("mean_", "std_"))}
     return [
         Figure(
@@ -117,14 +119,8 @@ def _figures(found: Results) -> list[Figure]:
     ]
 
 
-def _inside(found: Results) -> np.ndarray:
-    inside: np.ndarray = (found["low"] <= found["observed"]) & (found["observed"] <= found["high"])
-    return inside
-
-
 def _draw_coefficients(found: Results, canvas: "matplotlib.figure.Figure") -> None:
-    narrow = is_narrow(canvas)
-    left, right = canvas.subplots(2, 1) if narrow else canvas.subplots(1, 2, sharey=True)
+    left, right = canvas.subplots(2, 1) if is_narrow(canvas) else canvas.subplots(1, 2, sharey=True)
     rows = found["rows"]
     dashed = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}
     for j in reversed(range(len(TRUTH))):  # those that matter, the first ones, on top
@@ -155,9 +151,10 @@ def _band(ax: "Axes", found: Results, run: str, j: int, colour: str, label: str 
 
 def _draw_intervals(found: Results, canvas: "matplotlib.figure.Figure") -> None:
     ax = canvas.subplots()
-    index, inside = np.arange(1, len(found["observed"]) + 1), _inside(found)
+    observed, inside = found["observed"], found["inside"]
+    index = np.arange(1, len(observed) + 1)
     ax.vlines(index, found["low"], found["high"], color=LINES[0][0], alpha=0.35, linewidth=4)
-    ax.plot(index[inside], found["observed"][inside], "o", color=INK, markersize=3.6)
-    ax.plot(index[~inside], found["observed"][~inside], "x", color=LINES[1][0], markersize=6, markeredgewidth=1.8)
+    ax.plot(index[inside], observed[inside], "o", color=INK, markersize=3.6)
+    ax.plot(index[~inside], observed[~inside], "x", color=LINES[1][0], markersize=6, markeredgewidth=1.8)
     ax.set(xlabel="new row", ylabel="measurement")
     ax.grid(visible=False, axis="x")

@@ -9,23 +9,22 @@ from typing import Any, NamedTuple
 
 from kalprox.display.progress import progress_bar
 from kalprox.pages import Page
-from kalprox.paper import claims, ridge, ridge_report, sparse, sparse_report
+from kalprox.paper import claims, ridge, sparse
 from kalprox.paper.cache import cached_all
 
 __all__ = ["page"]
 
 
 class _Chapter(NamedTuple):
-    experiment: ModuleType  # with Settings, QUICK and compute
-    report: ModuleType  # with section and conclusions
+    experiment: ModuleType  # with Settings, QUICK, compute, section and conclusions
     seeds: int | None  # None: one data set, which compute takes the seed of
     quick_seeds: int | None
 
 
 _CHAPTERS = {
-    "ridge": _Chapter(ridge, ridge_report, None, None),
-    "sparse": _Chapter(sparse, sparse_report, 20, 3),
-    "claims": _Chapter(claims, claims, 20, 20),
+    "ridge": _Chapter(ridge, None, None),
+    "sparse": _Chapter(sparse, 20, 3),
+    "claims": _Chapter(claims, 20, 20),
 }
 
 
@@ -53,16 +52,15 @@ def page(
     settings: dict[str, Any] = {"seed": seed, "quick": quick}
     for name in chapters:
         chapter = _CHAPTERS[name]
-        chosen = chapter.experiment.QUICK if quick else chapter.experiment.Settings()
+        experiment = chapter.experiment
+        chosen = experiment.QUICK if quick else experiment.Settings()
         default = chapter.quick_seeds if quick else chapter.seeds
         count = 1 if default is None else seeds or default
         data = seed if default is None else range(seed, seed + count)
         with progress_bar(name) as progress:
-            results = chapter.experiment.compute(
-                chosen, data, partial(cached_all, folder, jobs=jobs, progress=progress)
-            )
-        sections.append(chapter.report.section(results))
-        conclusions += chapter.report.conclusions(results)
+            results = experiment.compute(chosen, data, partial(cached_all, folder, jobs=jobs, progress=progress))
+        sections.append(experiment.section(results))
+        conclusions += experiment.conclusions(results)
         settings[name] = {**asdict(chosen), "seeds": count}
     return Page(
         title="A probabilistic incremental proximal gradient method, reproduced",

@@ -13,6 +13,7 @@ from kalprox.base.checks import check_finite, check_floating, check_is, check_sa
 from kalprox.base.control import import_jax, window
 from kalprox.base.extras import is_installed
 from kalprox.calibration import Calibration, calibration_for
+from kalprox.display.progress import progress_bar
 from kalprox.paper.row_scan import PIECE, Record, compiled_scan, loop_rows, piece_length, pieces
 from kalprox.paper.trace import Diverged, Run, Trace, stacked
 from kalprox.predictive import Predictive, Student
@@ -180,11 +181,7 @@ def _check_calibrate(state: Any, passes: int) -> None:
 
 def _bar(show: bool, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
     """A progress bar of rows, if it is to be shown; it yields a function of the numbers (learned, total)."""
-    if not show:
-        return nullcontext(lambda done, total: None)
-    from kalprox.display.progress import progress_bar
-
-    return progress_bar("rows", total)
+    return progress_bar("rows", total) if show else nullcontext(lambda done, total: None)
 
 
 def _check_data(X: Array, y: Array, record_every: int, passes: int) -> None:

@@ -9,6 +9,11 @@ from scipy import special
 from kalprox.base.arrays import Array, fields_repr, is_traced, namespace, pytree, tree_map
 from kalprox.base.text import count
 from kalprox.calibration import Calibration
+from kalprox.display.axes import axes_for, figure_label, thousands, unused_slot
+from kalprox.display.html import card, facts, first_rows, table
+from kalprox.display.plots import curves
+from kalprox.display.readings import MOST_LINES, legend, lines
+from kalprox.display.style import line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,8 +92,6 @@ class Run:
     calibration: Calibration | None = None
 
     def _repr_html_(self) -> str | None:
-        from kalprox.display.html import card, facts, first_rows, table
-
         if is_traced(self) or np.ndim(self.trace.rows) != 1:
             return None
         about, doubts = {"Trace": repr(self.trace).removeprefix("Trace(").removesuffix(")")}, []
@@ -155,9 +158,6 @@ class Run:
         >>> ax.get_yscale(), ax.get_legend_handles_labels()[1]
         ('log', ['ipm', 'ipm, stated'])
         """
-        from kalprox.display.axes import axes_for, figure_label
-        from kalprox.display.readings import legend
-
         if kind not in ("mean", "error"):
             raise ValueError(f"kind must be 'mean' or 'error'; got {kind!r}.")
         if not 0 < level < 1:
@@ -208,8 +208,6 @@ def _recorded(trace: Trace) -> tuple[np.ndarray, np.ndarray | None]:
 
 def _shown(mean: Array, coefs: Sequence[int] | None) -> Array:
     """The coefficients with a colour and a label."""
-    from kalprox.display.readings import MOST_LINES
-
     if coefs is None:
         return np.sort(np.argsort(-np.abs(mean[-1]), kind="stable")[:MOST_LINES])
     shown, d = np.asarray(coefs), mean.shape[1]
@@ -221,10 +219,6 @@ def _shown(mean: Array, coefs: Sequence[int] | None) -> Array:
 def _plot_means(
     ax: "Axes", trace: Trace, truth: Array | None, shown: Array, labels: Sequence[str], level: float
 ) -> None:
-    from kalprox.display.axes import thousands
-    from kalprox.display.readings import lines
-    from kalprox.display.style import line_style
-
     mean, var = _recorded(trace)
     reach = None if var is None else float(special.ndtri((1 + level) / 2)) * np.sqrt(var)
     lines(ax, trace.rows, mean, labels, shown, None if reach is None else (mean - reach, mean + reach))
@@ -236,10 +230,6 @@ def _plot_means(
 
 
 def _plot_error(ax: "Axes", trace: Trace, truth: Array, label: str) -> None:
-    from kalprox.display.axes import unused_slot
-    from kalprox.display.plots import curves
-    from kalprox.display.style import line_style
-
     mean, var = _recorded(trace)
     size = float(np.linalg.norm(truth)) or 1.0
     slot = unused_slot(ax)

@@ -23,9 +23,7 @@ from kalprox.paper import (
     claim_measurements,
     problems,
     ridge,
-    ridge_report,
     sparse,
-    sparse_report,
 )
 from kalprox.paper.cache import Task, cached, cached_all
 from kalprox.paper.run import Diverged
@@ -335,7 +333,7 @@ def test_sparse_coverage_counts_taps_within_two_sigma(sparses):
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["ridge", "sparse"])
 def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, sparses):
-    module, results = (ridge_report, ridges[0]) if which == "ridge" else (sparse_report, sparses)
+    module, results = (ridge, ridges[0]) if which == "ridge" else (sparse, sparses)
     section = module.section(results)
     for figure in section.figures:
         written = json.loads(json.dumps(to_json(figure.numbers), allow_nan=False))
