@@ -12,16 +12,11 @@ from kalprox.paper.cache import Compute, Results, Task
 
 __all__ = ["CONDITIONS", "FAILS", "HOLDS", "QUICK", "Claim", "Settings", "compute", "conclusions", "section"]
 
+Numbers = dict[str, np.ndarray]  # arrays over the seeds
+
 HOLDS, CONDITIONS, FAILS = "holds", "holds with conditions", "does not hold"
 
-_NAMES = {
-    "pipg": "PIPG",
-    "pipg_q0": "PIPG with Q = 0",
-    "sgd": "SGD",
-    "ipg": "IPG",
-    "filter": "proximal filter",
-    "refined": "refined",
-}
+_NAMES = {"pipg": "PIPG", "pipg_q0": "PIPG with Q = 0", "sgd": "SGD", "ipg": "IPG", "filter": "proximal filter"}
 
 
 @dataclass(frozen=True)
@@ -93,8 +88,8 @@ def conclusions(claims: list[Claim]) -> list[str]:
 
 def _claims(
     n_gammas: int,
-    ridge: dict[str, np.ndarray],
-    sparse: dict[float, dict[str, np.ndarray]],
+    ridge: Numbers,
+    sparse: dict[float, Numbers],
     cost: Results,
     breaking: Results,
     constant_step: Results,
@@ -106,9 +101,9 @@ def _claims(
     n_gammas : int
         The number of step sizes in the ridge experiment.
     ridge : dict
-        Each number of `claim_measurements.linear`, as an array over the seeds.
+        Each number of `claim_measurements.linear`.
     sparse : dict
-        For each size of the taps, each number of `claim_measurements.sparse`, as an array over the seeds.
+        For each size of the taps, each number of `claim_measurements.sparse`.
     cost, breaking, constant_step : dict
         The numbers of the functions of `claim_measurements` with these names.
     """
@@ -116,7 +111,8 @@ def _claims(
     median = {name: float(np.median(values)) for name, values in ridge.items()}
 
     def label(name: str) -> str:
-        return _NAMES[name.removeprefix("covered_").removesuffix("_first")]
+        method = name.removeprefix("covered_").removesuffix("_first")
+        return _NAMES.get(method, method)
 
     def by_size(*names: str) -> str:
         return "; ".join(
