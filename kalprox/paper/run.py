@@ -121,7 +121,7 @@ def run(
             if on_host:  # a slice of a JAX array would compile anew for each length
                 records, predicted = tree_map(np.asarray, (records, predicted))
             if calibration is not None:
-                calibration = _score_rows(calibration, *predicted, data[1], *place)
+                calibration = _score_rows(calibration, predicted, data[1], *place)
             if every == record_every or stop % record_every == 0 or stop == len(X):  # not inside a long stretch
                 marks = np.array([*range(every, stop - start, every), stop - start])
                 trace.append((done + marks, tree_map(itemgetter(slice(len(marks))), records)))
@@ -162,8 +162,9 @@ def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array,
     return calibration.update(*rows, getattr(predicted, "dof", np.inf))
 
 
-def _score_rows(calibration: Calibration, mean: Array, std: Array, y: Array, start: int, stop: int) -> Calibration:
+def _score_rows(calibration: Calibration, predicted: Any, y: Array, start: int, stop: int) -> Calibration:
     """The calibration with the predictions of rows start to stop, each made before its row was learned."""
+    mean, std = predicted
     xp, rows = namespace(mean, y), np.arange(len(y)).reshape(-1, *[1] * (y.ndim - 1))
     weights = xp.asarray(np.broadcast_to((start <= rows) & (rows < stop), y.shape), y.dtype)
     return calibration.update(mean.ravel(), std.ravel(), y.ravel(), weights=weights.ravel(), together=1.0)
