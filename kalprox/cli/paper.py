@@ -26,13 +26,10 @@ def demo(seed: int, out: Path) -> None:
     from kalprox.pages import require_report_packages
 
     require_report_packages()
-    from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page
     from kalprox.paper import demo
 
-    with progress_bar("demo") as progress:
-        results = demo.compute(seed, out / "cache", progress)
-    page = demo.page(results)
+    page = demo.page(seed, out / "cache")
     for section in page.sections:
         for table in section.tables:
             show_table(table)
@@ -79,12 +76,11 @@ def reproduce(
 
     require("jax", "Reproducing the paper needs")  # forty step sizes at once, and programs whose cost is counted
     require_report_packages()
-    from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page
     from kalprox.paper import page as paper
 
     chapters = ["ridge", "sparse", "claims"] if what == "all" else [what]
-    page = paper.page(chapters, seed, seeds, quick, jobs, out / "cache", progress_bar)
+    page = paper.page(chapters, seed, seeds, quick, jobs, out / "cache")
     path = write_page(page, out / f"{what}.html", out / "figures", ("svg", *formats))
     for line in page.conclusions:
         echo(line)

@@ -3,23 +3,15 @@
 from typing import Any
 
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
-from kalprox.base.arrays import Array, Partial, cast, namespace
+from kalprox.base.arrays import Array, Partial, asarray_like, cast, namespace
 from kalprox.base.checks import check_positive
-from kalprox.base.control import fori_loop, full_precision
+from kalprox.base.control import fori_loop
 from kalprox.covariance import Covariance, Dense, Diagonal, SquareRoot
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model, Predictor, predictor
 from kalprox.paper.pipg import update
-from kalprox.paper.states import (
-    Belief,
-    Point,
-    check_row,
-    check_target,
-    like_row,
-    predict_from_belief,
-    predict_from_point,
-)
+from kalprox.paper.states import Belief, Point, check_target, predictive, row_step
 from kalprox.regularizers import Regularizer
 
 __all__ = ["exact_prox", "ipg", "ipm", "sgd"]
@@ -63,7 +55,7 @@ def ipm(model: Model, *, gamma: Any, likelihood: Likelihood | None = None) -> Al
     return Algorithm(
         init=Partial(_start_belief, ()),
         step=Partial(_ipm_step, (model, likelihood, gamma)),
-        predict=Partial(predict_from_belief, (model, likelihood, gamma)),
+        predict=Partial(predictive, (model, likelihood, gamma)),
     )
 
 
@@ -113,7 +105,7 @@ def ipg(model: Predictor, regularizer: Regularizer, *, gamma: Any, decay: Any = 
     return Algorithm(
         init=Partial(_start_point, ()),
         step=Partial(_ipg_step, (model, regularizer, gamma, decay, metric)),
-        predict=Partial(predict_from_point, (model, Gaussian())),
+        predict=Partial(predictive, (model, Gaussian(), 1.0)),
     )
 
 
@@ -153,7 +145,7 @@ def sgd(
     return Algorithm(
         init=Partial(_start_point, ()),
         step=Partial(_sgd_step, (model, likelihood, regularizer, alpha0, alpha1)),
-        predict=Partial(predict_from_point, (model, likelihood)),
+        predict=Partial(predictive, (model, likelihood, likelihood.unit)),
     )
 
 
@@ -206,51 +198,34 @@ def _start_point(mean0: Any, v0: Any = None) -> Point:
     return Point(mean, namespace(mean).asarray(0, "int32"))
 
 
-@full_precision
-def _ipm_step(model: Model, likelihood: Likelihood, gamma: Any, state: Belief, x: Array, y: Array) -> Belief:
-    check_row(x, y)
-    h, likelihood, gamma, x, y = cast((model, likelihood, gamma, x, y), state.mean)
-    state = like_row(state, x)
+@row_step
+def _ipm_step(h: Model, likelihood: Likelihood, gamma: Array, state: Belief, x: Array, y: Array) -> Belief:
     return Belief(*update(h, likelihood, gamma, state.mean, state.V, x, y))
 
 
-@full_precision
+@row_step
 def _ipg_step(
-    model: Predictor, regularizer: Regularizer, gamma: Any, decay: Any, metric: Any, state: Point, x: Array, y: Array
+    h: Predictor, g: Regularizer, gamma: Array, decay: Array, metric: Any, state: Point, x: Array, y: Array
 ) -> Point:
-    check_row(x, y)
-    rows = state.rows + 1
-    problem = (model, regularizer, gamma, decay)
-    (h, g, gamma, decay), theta, x, y, k = cast((problem, state.mean, x, y, rows), state.mean)
-    V = _metric(metric(rows) if callable(metric) else metric, theta)
-    step = gamma / k**decay
+    theta, k = state.mean, state.rows + 1
+    V = _metric(metric(k) if callable(metric) else metric, theta)
+    step = gamma / asarray_like(k, theta) ** decay
     theta = theta - step * V.apply(g.grad(theta))
-    return Point(exact_prox(h, step, theta, V, x, y), rows)
+    return Point(exact_prox(h, step, theta, V, x, y), k)
 
 
 def _metric(metric: Any, theta: Array) -> Covariance:
-    xp = namespace(theta)
     v = cast(1.0 if metric is None else metric, theta)
-    return Dense(v) if v.ndim == 2 else Diagonal(xp.broadcast_to(v, theta.shape))
+    return Dense(v) if v.ndim == 2 else Diagonal(namespace(theta).broadcast_to(v, theta.shape))
 
 
-@full_precision
+@row_step
 def _sgd_step(
-    model: Model,
-    likelihood: Likelihood,
-    regularizer: Regularizer,
-    alpha0: Any,
-    alpha1: Any,
-    state: Point,
-    x: Array,
-    y: Array,
+    h: Model, likelihood: Likelihood, g: Regularizer, alpha0: Array, alpha1: Array, state: Point, x: Array, y: Array
 ) -> Point:
-    check_row(x, y)
-    rows = state.rows + 1
-    problem = (model, likelihood, regularizer, alpha0, alpha1)
-    (h, likelihood, g, alpha0, alpha1), theta, x, y, k = cast((problem, state.mean, x, y, rows), state.mean)
+    theta, k = state.mean, state.rows + 1
     value, D = h.linearize(theta, x)
     check_target(y, value)
     slope, _ = likelihood.expand(y, value)
     gradient = g.grad(theta) + (slope @ D if D.ndim == 2 else slope * D)
-    return Point(theta - alpha0 / (1 + alpha1 * k) * gradient, rows)
+    return Point(theta - alpha0 / (1 + alpha1 * asarray_like(k, theta)) * gradient, k)

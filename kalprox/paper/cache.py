@@ -15,7 +15,7 @@ from kalprox import __version__
 from kalprox.base.files import atomic_write
 from kalprox.paper.workers import workers
 
-__all__ = ["SCHEMA", "Results", "Task", "cached", "cached_all"]
+__all__ = ["SCHEMA", "Compute", "Results", "Task", "cached", "cached_all"]
 
 SCHEMA = 1  # increase it when an experiment computes something else from the same settings
 
@@ -25,7 +25,7 @@ Results = dict[str, Any]  # arrays, numbers, booleans and text
 class Task(NamedTuple):
     """A call `function(settings)` whose results are cached under `name`.
 
-    The function must depend on nothing but its settings.
+    The function must depend on nothing but its settings, which are values that JSON can represent.
     """
 
     name: str
@@ -33,26 +33,22 @@ class Task(NamedTuple):
     function: Callable[[Mapping[str, Any]], Results]
 
 
-def cached(
-    folder: str | os.PathLike[str], name: str, settings: Mapping[str, Any], compute: Callable[[], Results]
-) -> Results:
-    """Return the cached results for a name and settings, or compute and cache them.
+Compute = Callable[[Sequence[Task]], list[Results]]  # `cached_all` in one folder
+
+
+def cached(folder: str | os.PathLike[str], task: Task) -> Results:
+    """Return the cached results of a task, or compute and cache them.
 
     There is one `.npz` file for each setting. Its name contains the SHA-256 of the name, the settings, the version of
-    kalprox and `SCHEMA`; the same four are stored in the file and compared, so that changed settings are computed
-    again, and a renamed file is not used. Files are written atomically; if two processes write the same file, the last
-    one wins. The last 32 bytes are the SHA-256 of the rest, so that a damaged file is noticed and computed again.
-    Nothing is pickled.
+    kalprox and `SCHEMA`. Its last 32 bytes are the SHA-256 of these four and of the rest, so that a damaged or renamed
+    file is noticed and computed again. Files are written atomically; if two processes write the same file, the last one
+    wins. Nothing is pickled.
 
     Parameters
     ----------
     folder : str or path-like
         The folder of the cache, which is created if needed.
-    name : str
-    settings : mapping
-        Values that JSON can represent.
-    compute : callable
-        Called without arguments if there are no cached results.
+    task : Task
 
     Returns
     -------
@@ -63,21 +59,24 @@ def cached(
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first = cached(folder, "squares", {"n": 3}, lambda: {"values": np.arange(3) ** 2})
-    ...     again = cached(folder, "squares", {"n": 3}, lambda: {"values": "not computed"})
-    ...     other = cached(folder, "squares", {"n": 2}, lambda: {"values": np.arange(2) ** 2})
+    ...     first = cached(folder, Task("squares", {"n": 3}, lambda s: {"values": np.arange(s["n"]) ** 2}))
+    ...     again = cached(folder, Task("squares", {"n": 3}, lambda s: {"values": "not computed"}))
+    ...     other = cached(folder, Task("squares", {"n": 2}, lambda s: {"values": np.arange(s["n"]) ** 2}))
     >>> first["values"], again["values"], other["values"]
     (array([0, 1, 4]), array([0, 1, 4]), array([0, 1]))
     """
-    path, description = _describe(folder, name, settings)
-    found = _read(path, description)
+    found = _read(folder, task)
     if found is not None:
         return found
-    arrays = {key: np.asarray(value) for key, value in compute().items()}
+    arrays = {key: np.asarray(value) for key, value in task.function(task.settings).items()}
     for key, array in arrays.items():
         if array.dtype.hasobject:
             raise TypeError(f"results must be arrays, numbers, booleans or text; {key!r} holds {array.ravel()[:1]!r}.")
-    _write(path, description, arrays)
+    file = BytesIO()
+    named: dict[str, Any] = arrays
+    np.savez(file, **named)
+    path, description = _described(folder, task)
+    atomic_write(path, file.getvalue() + sha256(description + file.getvalue()).digest())
     return _to_python(arrays)
 
 
@@ -86,7 +85,7 @@ def cached_all(
     tasks: Sequence[Task],
     *,
     jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Results]:
     """Return the results of all tasks, and compute those that are not cached in several processes.
 
@@ -109,57 +108,36 @@ def cached_all(
     list of dict
         The results in the order of the tasks.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1; got {jobs}.")
-    report = progress or (lambda done, total: None)
-    found = [_read(*_describe(folder, task.name, task.settings)) for task in tasks]
+    found = [_read(folder, task) for task in tasks]
     missing = [i for i, results in enumerate(found) if results is None]
-    report(len(tasks) - len(missing), len(tasks))
+    progress(len(tasks) - len(missing), len(tasks))
     if missing:
         with workers(min(jobs, len(missing))) as submit:
-            futures = {submit(_compute, folder, tasks[i]): i for i in missing}
+            futures = {submit(cached, folder, tasks[i]): i for i in missing}
             for done, future in enumerate(as_completed(futures), start=len(tasks) - len(missing) + 1):
                 found[futures[future]] = future.result()
-                report(done, len(tasks))
+                progress(done, len(tasks))
     return [results for results in found if results is not None]
 
 
-def _compute(folder: str | os.PathLike[str], task: Task) -> Results:
-    return cached(folder, task.name, task.settings, lambda: task.function(task.settings))
+def _described(folder: str | os.PathLike[str], task: Task) -> tuple[Path, bytes]:
+    """The path of a task's file, and what makes it this task's, as canonical JSON."""
+    about = {"name": task.name, "settings": dict(task.settings), "kalprox": __version__, "schema": SCHEMA}
+    description = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return Path(folder) / f"{task.name}-{sha256(description).hexdigest()[:32]}.npz", description
 
 
-def _describe(folder: str | os.PathLike[str], name: str, settings: Mapping[str, Any]) -> tuple[Path, str]:
-    """The path of a file, and the description that it must contain, as canonical JSON."""
-    about = {"name": name, "settings": dict(settings), "kalprox": __version__, "schema": SCHEMA}
-    description = json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return Path(folder) / f"{name}-{sha256(description.encode()).hexdigest()[:32]}.npz", description
-
-
-_DIGEST_SIZE = sha256().digest_size
-_ABOUT = "about"
-_PREFIX = "result."  # so that the name of no result equals `_ABOUT` or an argument of np.savez
-
-
-def _read(path: Path, description: str) -> Results | None:
-    """The results in a file; None if the file does not exist, is damaged, or has another description."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+def _read(folder: str | os.PathLike[str], task: Task) -> Results | None:
+    """The results in a task's file; None if it does not exist, is damaged, or was written for another task."""
+    path, description = _described(folder, task)
+    if not path.exists():
         return None
+    content = path.read_bytes()
     # The checksums of zip files cover only their members: a changed byte in the directory can hide a member.
-    if sha256(content[:-_DIGEST_SIZE]).digest() != content[-_DIGEST_SIZE:]:
+    if sha256(description + content[:-32]).digest() != content[-32:]:
         return None
-    with np.load(BytesIO(content[:-_DIGEST_SIZE]), allow_pickle=False) as file:
-        if file[_ABOUT].item() != description:
-            return None
-        return _to_python({key.removeprefix(_PREFIX): file[key] for key in file.files if key != _ABOUT})
-
-
-def _write(path: Path, description: str, arrays: Mapping[str, np.ndarray]) -> None:
-    content = BytesIO()
-    named: dict[str, Any] = {_PREFIX + key: array for key, array in arrays.items()}
-    np.savez(content, **named | {_ABOUT: np.asarray(description)})
-    atomic_write(path, content.getvalue() + sha256(content.getvalue()).digest())
+    with np.load(BytesIO(content[:-32]), allow_pickle=False) as file:
+        return _to_python(file)
 
 
 def _to_python(arrays: Mapping[str, np.ndarray]) -> Results:

@@ -1,6 +1,7 @@
 """The measurements behind the verdicts on the paper's claims: each function returns a dictionary of numbers."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from kalprox.paper import problems
 from kalprox.paper.baselines import ipg, ipm, sgd
 from kalprox.paper.cache import Results
 from kalprox.paper.pipg import pipg
-from kalprox.paper.problems import relative_error
+from kalprox.paper.problems import after, closed_form, covered, relative_error
 from kalprox.paper.run import run
 from kalprox.paper.states import Belief
 from kalprox.regularizers import Ridge, SmoothL1
 
 __all__ = ["breaking", "constant_step", "cost", "linear", "sparse"]
+
+_SIGMOID, _TAPS = GLM("sigmoid"), SmoothL1(1e-5, 0.1)  # h and g of section IV-B
+_PIPG = pipg(_SIGMOID, _TAPS, gamma=1.0, q=1e-4)
+_SGD = sgd(_SIGMOID, _TAPS, alpha0=1.0, alpha1=1e-4)
 
 
 def linear(s: Mapping[str, Any]) -> Results:
@@ -27,50 +32,51 @@ def linear(s: Mapping[str, Any]) -> Results:
     import jax.numpy as jnp
 
     d = s["d"]
-    X, y, theta = problems.ridge(s["n"], d, s["seed"])
-    g, lam, every = Ridge(0.01), 0.01, max(1, s["n"] // 200)
-    gammas = np.linspace(0.005, 0.2, s["gammas"])
+    rows = problems.ridge(s["n"], d, s["seed"])
+    X, y, theta = rows
+    lam, every = 0.01, max(1, s["n"] // 200)
+    h, g = Linear(), Ridge(lam)
 
     def error(state: Any) -> Any:
         return jnp.linalg.norm(state.mean - theta) / np.linalg.norm(theta)
 
-    def curve(make: Callable[..., Any], gamma: Any) -> Any:
-        alg = make(gamma)
-        return run(alg, alg.init(jnp.zeros(d), 1.0), X, y, record_every=every, record=error).trace.extra
+    def curves(make: Callable[..., Any]) -> np.ndarray:
+        """The errors along the rows for all step sizes."""
 
-    with jax.enable_x64(True):
-        curves = {
-            "pipg": jax.vmap(lambda gamma: curve(lambda c: pipg(Linear(), g, gamma=c), gamma))(gammas),
-            "ipg": jax.vmap(lambda gamma: curve(lambda c: ipg(Linear(), g, gamma=c), gamma))(gammas),
-            "constant": jax.vmap(lambda gamma: curve(lambda c: ipg(Linear(), g, gamma=c, decay=0.0), gamma))(gammas),
-        }
-        curves = {name: np.asarray(value) for name, value in curves.items()}
-    A = X.T @ X
-    once, n_times = (np.linalg.solve(A + m * np.eye(d), X.T @ y) for m in (lam, lam * len(X)))
-    best = float(relative_error(np.linalg.solve(A, X.T @ y), theta))
-    level = 2 * min(curves[name][:, -1].min() for name in ("pipg", "ipg"))  # both methods reach it for some step size
-    alg = pipg(Linear(), g, gamma=1.0)
-    state = run(alg, alg.init(np.zeros(d), 1.0), X, y, record_every=len(X)).state
-    exact = proximal_filter(Linear(), g)
+        def curve(gamma: Any) -> Any:
+            alg = make(gamma=gamma)
+            return run(alg, alg.init(jnp.zeros(d), 1.0), X, y, record_every=every, record=error).trace.extra
+
+        with jax.enable_x64(True):
+            return np.asarray(jax.vmap(curve)(np.linspace(0.005, 0.2, s["gammas"])))
+
+    by_pipg, by_ipg = curves(partial(pipg, h, g)), curves(partial(ipg, h, g))
+    constant = curves(partial(ipg, h, g, decay=0.0))
+    level = 2 * min(by_pipg[:, -1].min(), by_ipg[:, -1].min())  # both methods reach it for some step size
+    once, n_times = closed_form(rows, lam), closed_form(rows, lam * len(X))
+    alg = pipg(h, g, gamma=1.0)
+    state = after(alg, alg.init(np.zeros(d), 1.0), X, y)
+    exact = proximal_filter(h, g)
     exact_state = exact.step(exact.init(np.zeros(d), None), X, y)
-    kalman = ipm(Linear(), gamma=1.0)
-    without_g = run(kalman, kalman.init(np.zeros(d), 1.0), X, y, record_every=len(X)).state
-    posterior = np.linalg.inv(np.eye(d) + A)
-    g_part = np.diagonal(np.linalg.inv(state.cov()) - A - np.eye(d))
+    kalman = ipm(h, gamma=1.0)
+    without_g = after(kalman, kalman.init(np.zeros(d), 1.0), X, y)
+    of_rows = X.T @ X
+    posterior = np.linalg.inv(np.eye(d) + of_rows)
+    g_part = np.diagonal(np.linalg.inv(state.cov()) - of_rows - np.eye(d))
     return {
-        "spread_pipg": curves["pipg"][:, -1].max() / curves["pipg"][:, -1].min(),
-        "spread_ipg": curves["ipg"][:, -1].max() / curves["ipg"][:, -1].min(),
-        "sooner": np.mean(_reaches(curves["pipg"], level) < _reaches(curves["ipg"], level)),
-        "constant_last": np.median(curves["constant"][:, -1]),
-        "constant_first": np.median(curves["constant"][:, 0]),
-        "constant_finite": float(np.isfinite(curves["constant"]).all()),
-        "batch": best,
-        "to_n_g": np.linalg.norm(state.mean - n_times) / np.linalg.norm(n_times),
-        "to_once": np.linalg.norm(state.mean - once) / np.linalg.norm(once),
-        "filter_to_once": np.linalg.norm(exact_state.mean - once) / np.linalg.norm(once),
+        "spread_pipg": by_pipg[:, -1].max() / by_pipg[:, -1].min(),
+        "spread_ipg": by_ipg[:, -1].max() / by_ipg[:, -1].min(),
+        "sooner": np.mean(_reaches(by_pipg, level) < _reaches(by_ipg, level)),
+        "constant_last": np.median(constant[:, -1]),
+        "constant_first": np.median(constant[:, 0]),
+        "constant_finite": float(np.isfinite(constant).all()),
+        "batch": relative_error(closed_form(rows, 0.0), theta),
+        "to_n_g": relative_error(state.mean, n_times),
+        "to_once": relative_error(state.mean, once),
+        "filter_to_once": relative_error(exact_state.mean, once),
         "curvature": np.median(g_part) / (len(X) * lam),
-        "covered_pipg": _covered(state.mean, state.var(), theta),
-        "covered_filter": _covered(exact_state.mean, exact_state.var(), theta),
+        "covered_pipg": covered(state.mean, state.var(), theta),
+        "covered_filter": covered(exact_state.mean, exact_state.var(), theta),
         "posterior": np.abs(without_g.cov() - posterior).max() / np.abs(posterior).max(),
     }
 
@@ -84,33 +90,30 @@ def _reaches(curves: np.ndarray, level: float) -> np.ndarray:
 
 def sparse(s: Mapping[str, Any]) -> Results:
     """Section IV-B for one seed and size, with the paper's settings: all methods, and IPG."""
-    h, g, d = GLM("sigmoid"), SmoothL1(1e-5, 0.1), 50
+    d = 50
     X, y, theta = problems.sparse(s["n"], d, s["size"], s["seed"])
     algorithms = {
-        "pipg": pipg(h, g, gamma=1.0, q=1e-4),
-        "pipg_q0": pipg(h, g, gamma=1.0),
-        "sgd": sgd(h, g, alpha0=1.0, alpha1=1e-4),
-        "ipg": ipg(h, g, gamma=1.0),
+        "pipg": _PIPG,
+        "pipg_q0": pipg(_SIGMOID, _TAPS, gamma=1.0),
+        "sgd": _SGD,
+        "ipg": ipg(_SIGMOID, _TAPS, gamma=1.0),
     }
     out: Results = {}
+    beliefs = {}
     for name, alg in algorithms.items():
         result = run(alg, alg.init(np.zeros(d), 100.0), X, y, record_every=len(X) // 20)
         errors = relative_error(result.trace.mean, theta)
         out |= {name: errors[-1], f"{name}_first": errors[0]}
         if result.trace.var is not None:
-            var = result.state.var()
-            out |= {f"covered_{name}": _covered(result.state.mean, var, theta), f"width_{name}": np.sqrt(var).mean()}
-    alg = proximal_filter(h, g)
-    state = run(alg, alg.init(np.zeros(d), 100.0), X, y, record_every=len(X)).state
-    fit = refine(h, g, (X, y), state.mean, gamma=1.0, prior=state.prior, tol=1e-6)
-    for name, mean, var in (("filter", state.mean, state.var()), ("refined", fit.mean, fit.var)):
-        out |= {name: relative_error(mean, theta), f"covered_{name}": _covered(mean, var, theta)}
-        out[f"width_{name}"] = np.sqrt(var).mean()
+            beliefs[name] = result.state.mean, result.state.var()
+    alg = proximal_filter(_SIGMOID, _TAPS)
+    state = after(alg, alg.init(np.zeros(d), 100.0), X, y)
+    fit = refine(_SIGMOID, _TAPS, (X, y), state.mean, gamma=1.0, prior=state.prior, tol=1e-6)
+    out |= {"filter": relative_error(state.mean, theta), "refined": relative_error(fit.mean, theta)}
+    beliefs |= {"filter": (state.mean, state.var()), "refined": (fit.mean, fit.var)}
+    for name, (mean, var) in beliefs.items():
+        out |= {f"covered_{name}": covered(mean, var, theta), f"width_{name}": np.sqrt(var).mean()}
     return out
-
-
-def _covered(mean: np.ndarray, var: np.ndarray, theta: np.ndarray) -> float:
-    return float(np.mean(np.abs(mean - theta) <= 2 * np.sqrt(var)))
 
 
 def cost(_: Mapping[str, Any]) -> Results:
@@ -118,21 +121,17 @@ def cost(_: Mapping[str, Any]) -> Results:
     import jax
     import jax.numpy as jnp
 
-    sizes = np.array([32, 64, 128, 256])
-    counts: dict[str, list[float]] = {"pipg": [], "ipm": [], "sgd": []}
+    sizes = [32, 64, 128, 256]
+
+    def operations(alg: Any, d: int) -> float:
+        state = alg.init(jnp.zeros(d), Dense(jnp.eye(d)))
+        analysis: Any = jax.jit(alg.step).lower(state, jnp.ones(d), jnp.asarray(1.0)).compile().cost_analysis()
+        return float(analysis["flops"])
+
     with jax.enable_x64(True):
-        for d in sizes.tolist():
-            x, y = jnp.ones(d), jnp.asarray(1.0)
-            algorithms = {
-                "pipg": pipg(GLM("sigmoid"), SmoothL1(1e-5, 0.1), gamma=1.0, q=1e-4),
-                "ipm": ipm(GLM("sigmoid"), gamma=1.0),
-                "sgd": sgd(GLM("sigmoid"), SmoothL1(1e-5, 0.1), alpha0=1.0, alpha1=1e-4),
-            }
-            for name, alg in algorithms.items():
-                state = Belief(jnp.zeros(d), Dense(jnp.eye(d))) if name != "sgd" else alg.init(jnp.zeros(d))
-                cost: Any = jax.jit(alg.step).lower(state, x, y).compile().cost_analysis()
-                counts[name].append(cost["flops"])
-    return {name: np.polyfit(np.log(sizes), np.log(flops), 1)[0] for name, flops in counts.items()}
+        algorithms = {"pipg": _PIPG, "ipm": ipm(_SIGMOID, gamma=1.0), "sgd": _SGD}
+        flops = {name: [operations(alg, d) for d in sizes] for name, alg in algorithms.items()}
+    return {name: np.polyfit(np.log(sizes), np.log(counts), 1)[0] for name, counts in flops.items()}
 
 
 def breaking(_: Mapping[str, Any]) -> Results:
@@ -160,6 +159,6 @@ def constant_step(_: Mapping[str, Any]) -> Results:
 
     def last(product: float) -> float:
         alg = ipg(Linear(), Ridge(0.01), gamma=product / 0.01, decay=0.0)
-        return float(np.abs(run(alg, alg.init(np.ones(20)), X, y).state.mean).max())
+        return float(np.abs(after(alg, alg.init(np.ones(20)), X, y).mean).max())
 
     return {"below_two": last(1.9), "above_two": last(2.1)}

@@ -1,17 +1,17 @@
 """The demonstration: a stream with intervals, and the paper's problem in a small size, by its method and by ours."""
 
-from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
 
+from kalprox.display.progress import progress_bar
 from kalprox.pages import Page, Section, Table
-from kalprox.paper import demo_stream, sparse, sparse_report
-from kalprox.paper.cache import Results
+from kalprox.paper import demo_stream, sparse
+from kalprox.paper.cache import cached_all
 
-__all__ = ["SETTINGS", "TERMS", "compute", "page"]
+__all__ = ["SETTINGS", "TERMS", "page"]
 
 SETTINGS = sparse.Settings(n=30_000, sizes=(1.0, 3.0), points=31, filter_points=8)
-SEEDS = 2
 
 # The words of the comparison, for someone who has not read the paper.
 TERMS = {
@@ -38,19 +38,20 @@ TERMS = {
 }
 
 
-def compute(
-    seed: int, folder: str | PathLike[str], progress: Callable[[int, int], None] | None = None, *, jobs: int = 2
-) -> Results:
-    """Compute both parts: the stream, and the sparse problem for two seeds; see `kalprox.paper.sparse.compute`."""
-    paper = sparse.compute(SETTINGS, range(seed, seed + SEEDS), folder, jobs=jobs, progress=progress)
-    return {"stream": demo_stream.compute(demo_stream.Settings(), seed), "paper": paper}
+def page(seed: int, folder: str | PathLike[str]) -> Page:
+    """The page of the demonstration: the library first, then the comparison with the paper's method for two seeds.
 
-
-def page(results: Results) -> Page:
-    """The page of the demonstration: the library first, then the comparison with the paper's method."""
-    stream, paper = results["stream"], results["paper"]
-    comparison = sparse_report.section(paper)
-    findings = "\n\n".join(sparse_report.conclusions(paper))
+    Parameters
+    ----------
+    seed : int
+    folder : str or path-like
+        The folder of the cache, see `kalprox.paper.cache.cached_all`.
+    """
+    with progress_bar("demo") as progress:
+        paper = sparse.compute(SETTINGS, range(seed, seed + 2), partial(cached_all, folder, jobs=2, progress=progress))
+        stream = demo_stream.compute(seed)
+    comparison = sparse.section(paper)
+    findings = "\n\n".join(sparse.conclusions(paper))
     return Page(
         title="kalprox: regression on rows that keep coming, with intervals",
         summary=(

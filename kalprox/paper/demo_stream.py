@@ -1,7 +1,7 @@
 """The first part of the demonstration: a stream of rows, learned in batches, with intervals and a verdict."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.axes import Axes
 
-__all__ = ["RUNS", "Settings", "compute", "conclusion", "section"]
+__all__ = ["CHANGED_TO", "RUNS", "TRUTH", "compute", "conclusion", "section"]
 
 # Each run: the stream, the forgetting factor, and what it is called.
 RUNS = {
@@ -23,55 +23,46 @@ RUNS = {
     "changed": (True, 1.0, "sensor 1 changes halfway"),
     "forgetful": (True, 0.999, "the same, with forget=0.999"),
 }
+TRUTH = np.array([1.0, -0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])  # ten sensors, of which three matter
+CHANGED_TO = -0.5  # the first coefficient, in the second half of the stream that changes
+_ROWS, _BATCH = 20_000, 100
+_SHOWN = 40  # new rows whose intervals are drawn
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Ten sensors, of which three drive what is measured."""
-
-    n: int = 20_000
-    batch: int = 100
-    coefficients: tuple[float, ...] = (1.0, -0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    changed_to: float = -0.5  # the first coefficient, in the second half of the stream that changes
-    noise: float = 1.0
-    shown: int = 40  # new rows whose intervals are drawn
-
-
-def compute(settings: Settings, seed: int) -> Results:
-    """Learn the stream as each of `RUNS` says.
+def compute(seed: int) -> Results:
+    """Learn the stream as each of `RUNS` says, with noise of variance 1.
 
     Returns
     -------
     dict
         rows : (m,), the numbers of rows after which estimates were recorded; for each run mean_* and std_* : (m, d),
-        and verdict_*; observed, low and high : (shown,), new rows of the steady stream; settings.
+        and verdict_*; observed, low, high and inside : (shown,), new rows of the steady
+        stream.
     """
     rng = np.random.default_rng(seed)
-    n, theta = settings.n, np.array(settings.coefficients)
-    X = rng.normal(size=(n + settings.shown, len(theta)))
-    noise = settings.noise * rng.normal(size=len(X))
-    steady = X @ theta + noise
-    changed = steady + (np.arange(len(X)) >= n // 2) * X[:, 0] * (settings.changed_to - theta[0])
-    found: Results = {"settings": settings}
+    X = rng.normal(size=(_ROWS + _SHOWN, len(TRUTH)))
+    steady = X @ TRUTH + rng.normal(size=len(X))
+    changed = steady + (np.arange(len(X)) >= _ROWS // 2) * X[:, 0] * (CHANGED_TO - TRUTH[0])
+    found: Results = {}
     for name, (changes, forget, _) in RUNS.items():
         alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0), gamma=None, forget=forget)
         y = changed if changes else steady
-        out = kp.run(alg, alg.init(np.zeros(len(theta))), X[:n], y[:n], record_every=settings.batch, calibrate=True)
-        found |= {f"mean_{name}": out.trace.mean, f"std_{name}": np.sqrt(out.trace.var), "rows": out.trace.rows}
+        start = alg.init(np.zeros(len(TRUTH)))
+        out = kp.run(alg, start, X[:_ROWS], y[:_ROWS], record_every=_BATCH, calibrate=True)
         assert out.calibration is not None  # it was asked for
+        found |= {f"mean_{name}": out.trace.mean, f"std_{name}": np.sqrt(out.trace.var), "rows": out.trace.rows}
         found[f"verdict_{name}"] = out.calibration.verdict()
         if not changes:
-            low, high = out.state.interval(X[n:])
-            found |= {"observed": y[n:], "low": low, "high": high}
+            low, high = out.state.interval(X[_ROWS:])
+            new = y[_ROWS:]
+            found |= {"observed": new, "low": low, "high": high, "inside": (low <= new) & (new <= high)}
     return found
 
 
 def conclusion(found: Results) -> str:
     """What the runs show, in two sentences."""
-    words = {}
-    for name in RUNS:
-        verdict = found[f"verdict_{name}"]
-        words[name] = f"{verdict.word} ({verdict.coverage:.1%} covered)"
+    verdicts = {name: found[f"verdict_{name}"] for name in RUNS}
+    words = {name: f"{verdict.word} ({verdict.coverage:.1%} covered)" for name, verdict in verdicts.items()}
     return (
         f"95% intervals, stated before each row was learned: {words['steady']} on a steady stream. After a change of "
         f"one coefficient the verdict is {words['changed']}; with forgetting, which it recommends, it is "
@@ -81,9 +72,8 @@ def conclusion(found: Results) -> str:
 
 def section(found: Results) -> Section:
     """The section of the page: what was learned, how sure it is, and what the verdict says."""
-    s: Settings = found["settings"]
     text = (
-        f"Ten sensors are read {s.n:,} times, in batches of {s.batch}. Each batch is learned once and let go. At any "
+        f"Ten sensors are read {_ROWS:,} times, in batches of {_BATCH}. Each batch is learned once and let go. At any "
         "time the model has an estimate of each sensor's coefficient, how sure it is of it, and an interval for the "
         "next measurement. Every row is predicted before it is learned, so that the model knows how good its "
         "predictions were; its verdict says so in words, and what to change."
@@ -104,16 +94,16 @@ def section(found: Results) -> Section:
 
 
 def _figures(found: Results) -> list[Figure]:
-    inside = _inside(found)
-    numbers: dict[str, Any] = {key: value for key, value in found.items() if key.startswith(("mean_", "std_"))}
+    inside = found["inside"]
+    numbers: Results = {key: value for key, value in found.items() if key.startswith(("mean_", "std_"))}
     return [
         Figure(
             "demo-coefficients",
             "The coefficients along the stream",
             "Bands: the estimate ±2 standard errors. Dashed: the true coefficients. Grey: the seven sensors without "
             "effect.",
-            numbers | {"rows": found["rows"], "truth": list(found["settings"].coefficients)},
-            lambda canvas: _draw_coefficients(found, canvas),
+            numbers | {"rows": found["rows"], "truth": list(TRUTH)},
+            partial(_draw_coefficients, found),
             (7.8, 3.4),
             narrow_height=5.6,
         ),
@@ -123,33 +113,26 @@ def _figures(found: Results) -> list[Figure]:
             f"The intervals were stated before the measurements: {inside.sum()} of {len(inside)} lie inside. Crosses "
             "lie outside.",
             {key: found[key] for key in ("observed", "low", "high")},
-            lambda canvas: _draw_intervals(found, canvas),
+            partial(_draw_intervals, found),
             (7.8, 2.8),
         ),
     ]
 
 
-def _inside(found: Results) -> np.ndarray:
-    inside: np.ndarray = (found["low"] <= found["observed"]) & (found["observed"] <= found["high"])
-    return inside
-
-
 def _draw_coefficients(found: Results, canvas: "matplotlib.figure.Figure") -> None:
-    narrow = is_narrow(canvas)
-    left, right = canvas.subplots(2, 1) if narrow else canvas.subplots(1, 2, sharey=True)
-    settings, rows = found["settings"], found["rows"]
-    truth = np.array(settings.coefficients)
+    left, right = canvas.subplots(2, 1) if is_narrow(canvas) else canvas.subplots(1, 2, sharey=True)
+    rows = found["rows"]
     dashed = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}
-    for j in reversed(range(len(truth))):  # those that matter, the first ones, on top
-        idle = "the others" if j == len(truth) - 1 else None
-        _band(left, found, "steady", j, LINES[j][0] if truth[j] else FAINT, f"sensor {j + 1}" if truth[j] else idle)
-        left.axhline(truth[j], **dashed)
+    for j in reversed(range(len(TRUTH))):  # those that matter, the first ones, on top
+        idle = "the others" if j == len(TRUTH) - 1 else None
+        _band(left, found, "steady", j, LINES[j][0] if TRUTH[j] else FAINT, f"sensor {j + 1}" if TRUTH[j] else idle)
+        left.axhline(TRUTH[j], **dashed)
     left.set_xscale("log")
     thousands(left.xaxis)
     left.set_title("a steady stream")
     for slot, name in enumerate(("changed", "forgetful")):
         _band(right, found, name, 0, LINES[slot][0], f"forget={RUNS[name][1]:g}")
-    halves = np.where(rows <= settings.n // 2, truth[0], settings.changed_to)
+    halves = np.where(rows <= _ROWS // 2, TRUTH[0], CHANGED_TO)
     right.plot(rows, halves, drawstyle="steps", **dashed)
     thousands(right.xaxis)
     right.set_title("sensor 1, which changes")
@@ -168,9 +151,10 @@ def _band(ax: "Axes", found: Results, run: str, j: int, colour: str, label: str 
 
 def _draw_intervals(found: Results, canvas: "matplotlib.figure.Figure") -> None:
     ax = canvas.subplots()
-    index, inside = np.arange(1, len(found["observed"]) + 1), _inside(found)
+    observed, inside = found["observed"], found["inside"]
+    index = np.arange(1, len(observed) + 1)
     ax.vlines(index, found["low"], found["high"], color=LINES[0][0], alpha=0.35, linewidth=4)
-    ax.plot(index[inside], found["observed"][inside], "o", color=INK, markersize=3.6)
-    ax.plot(index[~inside], found["observed"][~inside], "x", color=LINES[1][0], markersize=6, markeredgewidth=1.8)
+    ax.plot(index[inside], observed[inside], "o", color=INK, markersize=3.6)
+    ax.plot(index[~inside], observed[~inside], "x", color=LINES[1][0], markersize=6, markeredgewidth=1.8)
     ax.set(xlabel="new row", ylabel="measurement")
     ax.grid(visible=False, axis="x")

@@ -1,43 +1,35 @@
 """The page about the paper: its experiments and its claims, each as one chapter."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
+from types import ModuleType
 from typing import Any, NamedTuple
 
-from kalprox.pages import Page, Section
-from kalprox.paper import claims, ridge, ridge_report, sparse, sparse_report
+from kalprox.display.progress import progress_bar
+from kalprox.pages import Page
+from kalprox.paper import claims, ridge, sparse
+from kalprox.paper.cache import cached_all
 
 __all__ = ["page"]
 
-ProgressBar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-
 
 class _Chapter(NamedTuple):
-    settings: Any
-    compute: Callable[..., Any]
-    section: Callable[[Any], Section]
-    conclusions: Callable[[Any], list[str]]
+    experiment: ModuleType  # with Settings, QUICK, compute, section and conclusions
     seeds: int | None  # None: one data set, which compute takes the seed of
     quick_seeds: int | None
 
 
 _CHAPTERS = {
-    "ridge": _Chapter(ridge.Settings, ridge.compute, ridge_report.section, ridge_report.conclusions, None, None),
-    "sparse": _Chapter(sparse.Settings, sparse.compute, sparse_report.section, sparse_report.conclusions, 20, 3),
-    "claims": _Chapter(claims.Settings, claims.compute, claims.section, claims.conclusions, 20, 20),
+    "ridge": _Chapter(ridge, None, None),
+    "sparse": _Chapter(sparse, 20, 3),
+    "claims": _Chapter(claims, 20, 20),
 }
 
 
 def page(
-    chapters: Sequence[str],
-    seed: int,
-    seeds: int | None,
-    quick: bool,
-    jobs: int,
-    folder: str | PathLike[str],
-    progress_bar: ProgressBar,
+    chapters: Sequence[str], seed: int, seeds: int | None, quick: bool, jobs: int, folder: str | PathLike[str]
 ) -> Page:
     """Compute the chapters, or read their results from the cache, and return the page.
 
@@ -55,21 +47,20 @@ def page(
         The number of processes.
     folder : str or path-like
         The folder of the cache.
-    progress_bar : callable
-        `progress_bar(title)` is a context manager that yields a function of the numbers of tasks (done, total).
     """
     sections, conclusions = [], []
     settings: dict[str, Any] = {"seed": seed, "quick": quick}
     for name in chapters:
         chapter = _CHAPTERS[name]
-        chosen = chapter.settings.quick() if quick else chapter.settings.full()
+        experiment = chapter.experiment
+        chosen = experiment.QUICK if quick else experiment.Settings()
         default = chapter.quick_seeds if quick else chapter.seeds
         count = 1 if default is None else seeds or default
+        data = seed if default is None else range(seed, seed + count)
         with progress_bar(name) as progress:
-            data = seed if default is None else range(seed, seed + count)
-            results = chapter.compute(chosen, data, folder, jobs=jobs, progress=progress)
-        sections.append(chapter.section(results))
-        conclusions += chapter.conclusions(results)
+            results = experiment.compute(chosen, data, partial(cached_all, folder, jobs=jobs, progress=progress))
+        sections.append(experiment.section(results))
+        conclusions += experiment.conclusions(results)
         settings[name] = {**asdict(chosen), "seeds": count}
     return Page(
         title="A probabilistic incremental proximal gradient method, reproduced",

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
-from kalprox.base.arrays import Array, Partial, cast, eager, is_traced
+from kalprox.base.arrays import Array, Partial, eager, is_traced
 from kalprox.base.checks import check_positive
-from kalprox.base.control import full_precision
 from kalprox.covariance import Covariance
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
-from kalprox.paper.states import Belief, check_row, check_target, like_row, predict_from_belief
+from kalprox.paper.states import Belief, check_target, predictive, row_step
 from kalprox.regularizers import Regularizer
 
 __all__ = ["pipg", "predict", "update"]
@@ -75,7 +74,7 @@ def pipg(
     return Algorithm(
         init=Partial(_init, (regularizer, gamma)),
         step=Partial(_step, (model, likelihood, regularizer, gamma, q)),
-        predict=Partial(predict_from_belief, (model, likelihood, gamma)),
+        predict=Partial(predictive, (model, likelihood, gamma)),
     )
 
 
@@ -116,20 +115,10 @@ def _init(regularizer: Regularizer, gamma: Any, mean0: Any, v0: Any) -> Belief:
     return Belief(mean, V)
 
 
-@full_precision
+@row_step
 def _step(
-    model: Model,
-    likelihood: Likelihood,
-    regularizer: Regularizer,
-    gamma: Any,
-    q: Any,
-    state: Belief,
-    x: Array,
-    y: Array,
+    h: Model, likelihood: Likelihood, g: Regularizer, gamma: Array, q: Array, state: Belief, x: Array, y: Array
 ) -> Belief:
-    check_row(x, y)
-    h, likelihood, g, gamma, q, x, y = cast((model, likelihood, regularizer, gamma, q, x, y), state.mean)
-    state = like_row(state, x)
     theta, V = predict(g, gamma, q, state.mean, state.V)
     theta, V = update(h, likelihood, gamma, theta, V, x, y)
     return Belief(theta, V)

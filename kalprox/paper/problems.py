@@ -1,13 +1,17 @@
-"""The data of the two experiments in section IV of the paper, and how estimates are compared with the truth."""
+"""The data of the two experiments in section IV of the paper, and what both do with them."""
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.signal import lfilter
 
+from kalprox.algorithms.base import Algorithm
 from kalprox.base.arrays import Array
+from kalprox.paper.run import run
 
-__all__ = ["Rows", "record_points", "relative_error", "ridge", "sparse"]
+__all__ = ["Rows", "after", "closed_form", "covered", "record_points", "relative_error", "ridge", "sparse", "stretches"]
 
 
 class Rows(NamedTuple):
@@ -48,6 +52,28 @@ def record_points(n: int, points: int, first: int = 1) -> np.ndarray:
     array([   1,   10,  100, 1000])
     """
     return np.unique(np.geomspace(min(first, n), n, points).round().astype(int))
+
+
+def stretches(rows: Rows, points: int, first: int = 1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows from each of `record_points` to the next."""
+    for start, stop in pairwise([0, *record_points(len(rows.y), points, first)]):
+        yield rows.X[start:stop], rows.y[start:stop]
+
+
+def after(alg: Algorithm, state: Any, X: Array, y: Array) -> Any:
+    """The state after the rows. Nothing is recorded, so that one compiled loop serves all lengths."""
+    return run(alg, state, X, y, record_every=10**9).state
+
+
+def closed_form(rows: Rows, lam: float) -> np.ndarray:
+    """argmin over theta of 1/2 ||y - X theta||^2 + lam/2 ||theta||^2."""
+    A: np.ndarray = rows.X.T @ rows.X + lam * np.eye(len(rows.theta))
+    return np.linalg.solve(A, rows.X.T @ rows.y)
+
+
+def covered(mean: Array, var: Array, theta: Array) -> Any:
+    """The share of the entries of theta within mean +- 2 sigma, over the last axis."""
+    return np.mean(np.abs(mean - theta) <= 2 * np.sqrt(var), axis=-1)
 
 
 def relative_error(means: Array, theta: Array) -> Any:

@@ -10,11 +10,14 @@ from kalprox.base.arrays import Array, tree_map
 from kalprox.base.control import batched_in_groups, unrolling
 from kalprox.predictive import Predictive, Student
 
-__all__ = ["PIECE", "degrees_of_freedom", "piece_length", "pieces", "scan_rows"]
+__all__ = ["PIECE", "Record", "compiled_scan", "loop_rows", "piece_length", "pieces"]
 
 PIECE = 8192  # rows given to the compiled loop at once, at most: enough for the calls from Python to cost nothing
 _PIECE_BYTES = 1 << 26  # of inputs given to the compiled loop at once, at most: fewer rows where rows are long
 _CACHE = 5 << 14  # bytes of states that a CPU takes from row to row together under `jax.vmap`; measured
+
+Record = Callable[[Any], Any] | None
+Scanned = tuple[Any, Any, Any]
 
 
 def piece_length(X: Array) -> int:
@@ -32,20 +35,10 @@ def pieces(n: int, length: int, record_every: int, passes: int) -> Iterator[tupl
                 yield start, min(start + length, last)
 
 
-def scan_rows(
-    step: Any,
-    predict: Any,
-    state: Any,
-    X: Array,
-    y: Array,
-    start: Any,
-    stop: Any,
-    every: int,
-    record: Callable[..., Any] | None,
-    *,
-    compile: bool,
-) -> tuple[Any, Any, Any]:
-    """Take rows start to stop of (X, y) through `step`, by a program of JAX or by a loop of Python.
+def loop_rows(
+    step: Any, predict: Any, state: Any, X: Array, y: Array, start: int, stop: int, *, every: int, record: Record
+) -> Scanned:
+    """Take rows start to stop of (X, y) through `step`, by a loop of Python.
 
     Returns
     -------
@@ -56,88 +49,46 @@ def scan_rows(
     predicted : tuple or None
         The means and standard deviations of all rows, each predicted before it was learned; None where `predict` is.
     """
-    scan = _compiled_scan() if compile else _loop_rows
-    found: tuple[Any, Any, Any] = scan(step, predict, state, X, y, start, stop, every=every, record=record)
-    return found
-
-
-def _loop_rows(
-    step: Any,
-    predict: Any,
-    state: Any,
-    X: Array,
-    y: Array,
-    start: int,
-    stop: int,
-    *,
-    every: int,
-    record: Callable[..., Any] | None,
-) -> tuple[Any, Any, Any]:
     records: list[Any] = []
     predicted = None if predict is None else (np.zeros(y.shape, state.mean.dtype), np.zeros(y.shape, state.mean.dtype))
     for i in range(start, stop):
         if predicted is not None:
-            new = predict(state, X[i], block=False)
-            degrees_of_freedom(new)
-            predicted[0][i], predicted[1][i] = new.mean, new.std
+            predicted[0][i], predicted[1][i] = _moments(predict(state, X[i], block=False))
         state = step(state, X[i], y[i])
         if (i + 1 - start) % every == 0 or i + 1 == stop:
-            records.append(_record(state, record))
+            records.append(_recorded(state, record))
     return state, tree_map(lambda *values: np.stack(values), *records), predicted
 
 
-def _record(state: Any, record: Callable[..., Any] | None) -> tuple[Any, Any, Any]:
-    return state.mean, state.var() if hasattr(state, "var") else None, record(state) if record else None
-
-
 @cache
-def _compiled_scan() -> Callable[..., Any]:
+def compiled_scan() -> Callable[..., Scanned]:
+    """`loop_rows` as a program of JAX, compiled for all starts and stops; see there."""
     import jax
 
-    def scan_rows(
-        step: Any,
-        predict: Any,
-        state: Any,
-        X: Array,
-        y: Array,
-        start: Any,
-        stop: Any,
-        every: int,
-        record: Callable[..., Any] | None,
-    ) -> Any:
+    def scan_rows(step: Any, predict: Any, state: Any, *rows: Any, every: int, record: Record) -> Scanned:
         size = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(state))
         scan = batched_in_groups(partial(_scan_rows, every=every, record=record), _CACHE // max(size, 1))
-        return scan(step, predict, state, X, y, start, stop)
+        return scan(step, predict, state, *rows)
 
     return jax.jit(scan_rows, static_argnames=("every", "record"))
 
 
 def _scan_rows(
-    step: Any,
-    predict: Any,
-    state: Any,
-    X: Array,
-    y: Array,
-    start: Any,
-    stop: Any,
-    *,
-    every: int,
-    record: Callable[..., Any] | None,
-) -> tuple[Any, Any, Any]:
+    step: Any, predict: Any, state: Any, X: Array, y: Array, start: Any, stop: Any, *, every: int, record: Record
+) -> Scanned:
     import jax.numpy as jnp
     from jax import lax
 
     def one_row(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, predicted = carry
         if predict is not None:
-            new = predict(state, X[i], block=False)
-            degrees_of_freedom(new)
-            predicted = tuple(a.at[i].set(b) for a, b in zip(predicted, (new.mean, new.std), strict=True))
+            new = _moments(predict(state, X[i], block=False))
+            predicted = tuple(a.at[i].set(b) for a, b in zip(predicted, new, strict=True))
         return step(state, X[i], y[i]), predicted
 
     def stretch(carry: tuple[Any, Any], first: Array) -> tuple[Any, Any]:
         carry = state, _ = _each_row(first, jnp.minimum(first + every, stop), one_row, carry)
-        return carry, _record(state, record)
+        return carry, _recorded(state, record)
 
     nothing = None if predict is None else (jnp.zeros(y.shape, state.mean.dtype),) * 2
     (state, predicted), records = lax.scan(stretch, (state, nothing), start + jnp.arange(0, len(X), every))
@@ -162,11 +113,15 @@ def _each_row(first: Array, last: Array, one_row: Callable[[Array, Any], Any], c
     return lax.fori_loop(first + together * turns, last, one_row, lax.fori_loop(0, turns, turn, carry))
 
 
-def degrees_of_freedom(predicted: Predictive) -> Any:
-    """The degrees of freedom of predictions that a `Calibration` can judge; others are refused."""
+def _recorded(state: Any, record: Record) -> tuple[Any, Any, Any]:
+    return state.mean, state.var() if hasattr(state, "var") else None, record(state) if record else None
+
+
+def _moments(predicted: Predictive) -> tuple[Array, Array]:
+    """The mean and the standard deviation of a prediction that a `Calibration` can judge; others are refused."""
     if not isinstance(predicted, Student):
         raise TypeError(
             f"calibrate=True judges normal and Student predictions, those of the Gaussian likelihood; got "
             f"{type(predicted).__name__}. Set calibrate=False."
         )
-    return predicted.dof
+    return predicted.mean, predicted.std

@@ -1,7 +1,7 @@
 """Rows through an algorithm, what is recorded along the way, and the calibration of the predictions."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
 from typing import Any
 
@@ -13,7 +13,8 @@ from kalprox.base.checks import check_finite, check_floating, check_is, check_sa
 from kalprox.base.control import import_jax, window
 from kalprox.base.extras import is_installed
 from kalprox.calibration import Calibration, calibration_for
-from kalprox.paper.row_scan import PIECE, piece_length, pieces, scan_rows
+from kalprox.display.progress import progress_bar
+from kalprox.paper.row_scan import PIECE, Record, compiled_scan, loop_rows, piece_length, pieces
 from kalprox.paper.trace import Diverged, Run, Trace, stacked
 from kalprox.predictive import Predictive, Student
 
@@ -27,7 +28,7 @@ def run(
     y: Array,
     *,
     record_every: int = 1000,
-    record: Callable[[Any], Any] | None = None,
+    record: Record = None,
     passes: int = 1,
     calibrate: bool = False,
     progress: bool = False,
@@ -98,54 +99,45 @@ def run(
         _check_calibrate(state, passes)
     on_host = namespace(alg, state, X, y) is np
     compile = not on_host or is_installed("jax")
+    scan = compiled_scan() if compile else loop_rows
+    precision = import_jax("A compiled loop needs").enable_x64 if on_host and compile else nullcontext
     longest = piece_length(X)
     every = min(record_every, longest)
     length = every * (longest // every)
     trace: list[tuple[np.ndarray, Any]] = []
-    done = 0
+    done, total = 0, passes * len(X)
     calibration, predict = (Calibration(), alg.predict) if calibrate else (None, None)
-    with _precision(state.mean.dtype if on_host and compile else None), _bar(progress, passes * len(X)) as learned:
+    with precision(state.mean.dtype == np.float64), _bar(progress, total) as learned:
         for start, stop in pieces(len(X), length, record_every, passes):
             begin = max(0, min(start, len(X) - length))  # a short last piece looks back: one shape for all
-            data = window(X, begin, length), window(y, begin, length)
-            new, records, predicted = scan_rows(
-                alg.step, predict, state, *data, start - begin, stop - begin, every, record, compile=compile
-            )
+            data, place = (window(X, begin, length), window(y, begin, length)), (start - begin, stop - begin)
+            new, records, predicted = scan(alg.step, predict, state, *data, *place, every=every, record=record)
             if not is_traced(new.mean) and not np.isfinite(new.mean).all():
                 raise Diverged(
                     f"The estimate is no longer finite after rows {done} to {done + stop - start}. "
                     "Lower gamma (or alpha0) or v0, or scale the columns of X.",
                     Run(state, stacked(trace), calibration),
                 )
-            marks = [*range(every, stop - start, every), stop - start]
             if on_host:  # a slice of a JAX array would compile anew for each length
                 records, predicted = tree_map(np.asarray, (records, predicted))
             if calibration is not None:
-                mean, std = predicted
-                calibration = _score_rows(calibration, mean, std, data[1], start - begin, stop - begin)
+                calibration = _score_rows(calibration, predicted, data[1], *place)
             if every == record_every or stop % record_every == 0 or stop == len(X):  # not inside a long stretch
-                trace.append((done + np.array(marks), tree_map(itemgetter(slice(len(marks))), records)))
+                marks = np.array([*range(every, stop - start, every), stop - start])
+                trace.append((done + marks, tree_map(itemgetter(slice(len(marks))), records)))
             state, done = new, done + stop - start
-            learned(done)
+            learned(done, total)
         out = Run(state, stacked(trace), calibration)
         return tree_map(np.asarray, out) if on_host else out
 
 
 def _over_blocks(
-    alg: Algorithm,
-    state: Any,
-    X: Array,
-    y: Array,
-    record_every: int,
-    record: Callable[..., Any] | None,
-    calibrate: bool,
-    bar: bool,
+    alg: Algorithm, state: Any, X: Array, y: Array, record_every: int, record: Record, calibrate: bool, progress: bool
 ) -> Run:
-    length = min(record_every, PIECE)
     calibration = calibration_for(state.problem.likelihood) if calibrate else None
     trace: list[tuple[np.ndarray, Any]] = []
-    with _bar(bar, len(X)) as learned:
-        for start, stop in pieces(len(X), length, record_every, 1):
+    with _bar(progress, len(X)) as learned:
+        for start, stop in pieces(len(X), min(record_every, PIECE), record_every, 1):
             block = window(X, start, stop - start), window(y, start, stop - start)
             if calibration is not None:
                 calibration = _score_block(calibration, alg, state, *block)
@@ -153,7 +145,7 @@ def _over_blocks(
             if stop % record_every == 0 or stop == len(X):
                 seen = (state.mean, state.posterior.var(), record(state) if record else None)
                 trace.append((np.array([stop]), tree_map(lambda r: namespace(r).asarray(r)[None], seen)))
-            learned(stop)
+            learned(stop, len(X))
     return Run(state, stacked(trace), calibration)
 
 
@@ -170,8 +162,9 @@ def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array,
     return calibration.update(*rows, getattr(predicted, "dof", np.inf))
 
 
-def _score_rows(calibration: Calibration, mean: Array, std: Array, y: Array, start: int, stop: int) -> Calibration:
+def _score_rows(calibration: Calibration, predicted: Any, y: Array, start: int, stop: int) -> Calibration:
     """The calibration with the predictions of rows start to stop, each made before its row was learned."""
+    mean, std = predicted
     xp, rows = namespace(mean, y), np.arange(len(y)).reshape(-1, *[1] * (y.ndim - 1))
     weights = xp.asarray(np.broadcast_to((start <= rows) & (rows < stop), y.shape), y.dtype)
     return calibration.update(mean.ravel(), std.ravel(), y.ravel(), weights=weights.ravel(), together=1.0)
@@ -187,26 +180,9 @@ def _check_calibrate(state: Any, passes: int) -> None:
         raise ValueError(f"calibrate=True needs passes=1: later passes predict rows already learned; got {passes}.")
 
 
-@contextlib.contextmanager
-def _precision(dtype: Any) -> Iterator[None]:
-    """float64 where the arrays on the host are float64, without changing JAX's global flag."""
-    if dtype is None:
-        yield
-    else:
-        with import_jax("A compiled loop needs").enable_x64(dtype == np.float64):
-            yield
-
-
-@contextlib.contextmanager
-def _bar(show: bool, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar of rows, if it is to be shown; the function that it yields takes the number of rows learned."""
-    if not show:
-        yield lambda done: None
-        return
-    from kalprox.display.progress import progress_bar
-
-    with progress_bar("rows", total) as update:
-        yield lambda done: update(done, total)
+def _bar(show: bool, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
+    """A progress bar of rows, if it is to be shown; it yields a function of the numbers (learned, total)."""
+    return progress_bar("rows", total) if show else nullcontext(lambda done, total: None)
 
 
 def _check_data(X: Array, y: Array, record_every: int, passes: int) -> None:

@@ -1,5 +1,7 @@
-"""The states that the paper's recursions pass on, the checks of their rows, and the predictions made from them."""
+"""The states that the paper's recursions pass on, the step of one row, and the predictions made from a state."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from kalprox.models import Model
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 
-__all__ = ["Belief", "Point"]
+__all__ = ["Belief", "Point", "check_target", "predictive", "row_step"]
 
 
 @pytree
@@ -31,6 +33,14 @@ class Belief:
         """The variances, shape (d,)."""
         return self.V.diag()
 
+    def variance(self, D: Array) -> Array:
+        """The variances of the predictors D theta."""
+        return self.V.variance(D)
+
+    def like(self, x: Array) -> "Belief":
+        """The state in the array library and dtype of x."""
+        return Belief(*cast((self.mean, self.V), x))
+
 
 @pytree
 class Point:
@@ -39,51 +49,56 @@ class Point:
     mean: Any
     rows: Any
 
+    def variance(self, D: Array) -> Array:
+        """The variances of the predictors D theta, infinite: nothing is known about the error of theta."""
+        return namespace(D).full_like(D[..., 0], np.inf)
+
+    def like(self, x: Array) -> "Point":
+        """The state in the array library and dtype of x; the rows stay a whole number."""
+        return Point(cast(self.mean, x), self.rows)
+
+
+def row_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the equations of a row, `step(*numbers, state, x, y)`.
+
+    Before any arithmetic the row is checked. The numbers, x and y then come in the array library and dtype of the
+    state, so that a float64 penalty weight does not promote a float32 recursion, and products are in full precision.
+    """
+
+    @full_precision
+    @wraps(step)
+    def checked(*args: Any) -> Any:
+        *numbers, state, x, y = args
+        with eager():
+            for name, value in (("x", x), ("y", y)):
+                if hasattr(value, "dtype"):
+                    check_floating(name, value)
+                check_finite(name, value)
+        numbers, x, y = cast((numbers, x, y), state.mean)
+        return step(*numbers, _in_library_of(x, state), x, y)
+
+    return checked
+
 
 @full_precision
-def predict_from_belief(
-    model: Model, likelihood: Likelihood, gamma: Any, state: Belief, x: Array, block: bool | None = None
+def predictive(
+    model: Model, likelihood: Likelihood, gamma: Any, state: Belief | Point, x: Array, block: bool | None = None
 ) -> Predictive:
-    """The predictive distribution of y at x under theta ~ N(mean, V), with h linearised at the mean.
+    """The predictive distribution of y at x under what `state` says of theta, with h linearised at the mean.
 
     `block` is whether x is a block of rows; by default it is one if it has two dimensions.
     """
     h, likelihood, gamma, x = cast((model, likelihood, gamma, x), state.mean)
-    state = like_row(state, x)
-    f, D = _linearize(h, state.mean, x, block)
+    state = _in_library_of(x, state)
+    block = x.ndim == 2 if block is None else block
+    f, D = h.linearize_rows(state.mean, x) if block else h.linearize(state.mean, x)
     gamma = gamma / likelihood.unit
-    return likelihood.predict(f, gamma * state.V.variance(D), Noise.known(gamma))
+    return likelihood.predict(f, gamma * state.variance(D), Noise.known(gamma))
 
 
-@full_precision
-def predict_from_point(
-    model: Model, likelihood: Likelihood, state: Point, x: Array, block: bool | None = None
-) -> Predictive:
-    """The mean of y at x, with an infinite standard deviation: nothing is known about the error of theta."""
-    h, likelihood, theta, x = cast((model, likelihood, state.mean, x), state.mean)
-    f, _ = _linearize(h, theta, x, block)
-    return likelihood.predict(f, namespace(f).full_like(f, np.inf), Noise.known(1.0))
-
-
-def _linearize(h: Model, theta: Array, x: Array, block: bool | None) -> tuple[Array, Array]:
-    return h.linearize_rows(theta, x) if (x.ndim == 2 if block is None else block) else h.linearize(theta, x)
-
-
-def like_row(state: Any, x: Array) -> Any:
-    """`state` in the array library of a row x that has been cast to its dtype.
-
-    They differ where a NumPy state from outside meets traced parameters inside jit.
-    """
-    return state if isinstance(state.mean, np.ndarray) is isinstance(x, np.ndarray) else cast(state, x)
-
-
-def check_row(x: Array, y: Array) -> None:
-    """Raise unless x and y are finite floating numbers, before any arithmetic."""
-    with eager():
-        for name, value in (("x", x), ("y", y)):
-            if hasattr(value, "dtype"):
-                check_floating(name, value)
-            check_finite(name, value)
+def _in_library_of(x: Array, state: Any) -> Any:
+    """`state`, or where it is NumPy's and x, cast to its dtype, is traced inside jit, the state as arrays of JAX."""
+    return state if isinstance(state.mean, np.ndarray) is isinstance(x, np.ndarray) else state.like(x)
 
 
 def check_target(y: Array, value: Array) -> None:

@@ -9,6 +9,11 @@ from scipy import special
 from kalprox.base.arrays import Array, fields_repr, is_traced, namespace, pytree, tree_map
 from kalprox.base.text import count
 from kalprox.calibration import Calibration
+from kalprox.display.axes import axes_for, figure_label, thousands, unused_slot
+from kalprox.display.html import card, facts, first_rows, table
+from kalprox.display.plots import curves
+from kalprox.display.readings import MOST_LINES, legend, lines
+from kalprox.display.style import line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,14 +55,13 @@ class Trace:
     def __repr__(self) -> str:
         if is_traced(self) or np.ndim(self.rows) != 1:
             return fields_repr(self)
-        if not len(self.rows):
-            return "Trace(no records)"
         rows = np.asarray(self.rows)
-        extra = "" if self.extra is None else ", and extra"
-        return (
-            f"Trace({count(len(rows), 'record')} of {count(self.mean.shape[-1], 'coefficient')}"
-            f"{'' if self.var is None else ' with variances'}{extra}, after {rows[0]:,} to {rows[-1]:,} rows)"
-        )
+        if not len(rows):
+            return "Trace(no records)"
+        about = f"{count(len(rows), 'record')} of {count(self.mean.shape[-1], 'coefficient')}"
+        about += "" if self.var is None else " with variances"
+        about += "" if self.extra is None else ", and extra"
+        return f"Trace({about}, after {rows[0]:,} to {rows[-1]:,} rows)"
 
 
 @pytree
@@ -88,8 +92,6 @@ class Run:
     calibration: Calibration | None = None
 
     def _repr_html_(self) -> str | None:
-        from kalprox.display.html import card, facts, first_rows, table
-
         if is_traced(self) or np.ndim(self.trace.rows) != 1:
             return None
         about, doubts = {"Trace": repr(self.trace).removeprefix("Trace(").removesuffix(")")}, []
@@ -99,10 +101,9 @@ class Run:
             doubts = ["Verdict"] if verdict.word != "calibrated" else []
         if not len(self.trace.rows):
             return card("Run", facts(about, doubts))
-        columns = {"mean": np.asarray(self.trace.mean[-1], float)}
-        if self.trace.var is not None:
-            columns["std"] = np.sqrt(np.asarray(self.trace.var[-1], float))
-        labels = [f"theta[{j}]" for j in range(len(columns["mean"]))]
+        mean, var = _recorded(self.trace)
+        columns = {"mean": mean[-1]} if var is None else {"mean": mean[-1], "std": np.sqrt(var[-1])}
+        labels = [f"theta[{j}]" for j in range(len(mean[-1]))]
         return card("Run", facts(about, doubts), table(("", *columns), first_rows(labels, *columns.values())))
 
     def plot(
@@ -157,32 +158,29 @@ class Run:
         >>> ax.get_yscale(), ax.get_legend_handles_labels()[1]
         ('log', ['ipm', 'ipm, stated'])
         """
-        from kalprox.display.axes import axes_for
-        from kalprox.display.readings import legend
-
         if kind not in ("mean", "error"):
             raise ValueError(f"kind must be 'mean' or 'error'; got {kind!r}.")
         if not 0 < level < 1:
             raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
         if not len(self.trace.rows):
             raise ValueError("There is nothing to plot: the run ended before its first record. Lower record_every.")
-        mean = np.asarray(self.trace.mean, float)
-        var = None if self.trace.var is None else np.asarray(self.trace.var, float)
-        if truth is not None:
-            truth = np.asarray(truth, float)
-            if truth.shape != mean.shape[1:]:
-                raise ValueError(f"truth must have the shape of the estimates, {mean.shape[1:]}; got {truth.shape}.")
+        mean, _ = _recorded(self.trace)
+        d = mean.shape[1]
         if kind == "error" and truth is None:
             raise ValueError("kind='error' needs the true coefficients: give truth.")
-        if names is not None and len(names) != mean.shape[1]:
-            raise ValueError(f"names must name each of the {mean.shape[1]} coefficients; got {len(names)}.")
+        truth = None if truth is None else np.asarray(truth, float)
+        if truth is not None and truth.shape != (d,):
+            raise ValueError(f"truth must have the shape of the estimates, {(d,)}; got {truth.shape}.")
+        if names is not None and len(names) != d:
+            raise ValueError(f"names must name each of the {d} coefficients; got {len(names)}.")
         shown, own = _shown(mean, coefs), ax is None
         ax = axes_for(ax)
         if kind == "error":
-            _plot_error(ax, self.trace.rows, mean, var, truth, label)
+            _plot_error(ax, self.trace, truth, label)
         else:
-            _plot_means(ax, self.trace.rows, mean, var, truth, shown, names, level)
-            legend(ax, f"{len(shown)} of {mean.shape[1]:,}" if len(shown) < mean.shape[1] else "", outside=own)
+            labels = [f"theta[{j}]" if names is None else figure_label(str(names[j]), f"theta[{j}]", 24) for j in shown]
+            _plot_means(ax, self.trace, truth, shown, labels, level)
+            legend(ax, f"{len(shown)} of {d:,}" if len(shown) < d else "", outside=own)
         ax.set_xlabel("rows learned")
         return ax
 
@@ -203,10 +201,13 @@ def stacked(trace: list[tuple[np.ndarray, Any]]) -> Trace:
     return Trace(np.concatenate(rows), *tree_map(lambda *r: namespace(*r).concatenate(r), *records))
 
 
+def _recorded(trace: Trace) -> tuple[np.ndarray, np.ndarray | None]:
+    """The means and the variances as NumPy arrays of float64; None in place of variances that there are not."""
+    return np.asarray(trace.mean, float), None if trace.var is None else np.asarray(trace.var, float)
+
+
 def _shown(mean: Array, coefs: Sequence[int] | None) -> Array:
     """The coefficients with a colour and a label."""
-    from kalprox.display.readings import MOST_LINES
-
     if coefs is None:
         return np.sort(np.argsort(-np.abs(mean[-1]), kind="stable")[:MOST_LINES])
     shown, d = np.asarray(coefs), mean.shape[1]
@@ -216,22 +217,11 @@ def _shown(mean: Array, coefs: Sequence[int] | None) -> Array:
 
 
 def _plot_means(
-    ax: "Axes",
-    rows: Array,
-    mean: Array,
-    var: Array | None,
-    truth: Array | None,
-    shown: Array,
-    names: Sequence[str] | None,
-    level: float,
+    ax: "Axes", trace: Trace, truth: Array | None, shown: Array, labels: Sequence[str], level: float
 ) -> None:
-    from kalprox.display.axes import figure_label, thousands
-    from kalprox.display.readings import lines
-    from kalprox.display.style import line_style
-
-    labels = [f"theta[{j}]" if names is None else figure_label(str(names[j]), f"theta[{j}]", 24) for j in shown]
+    mean, var = _recorded(trace)
     reach = None if var is None else float(special.ndtri((1 + level) / 2)) * np.sqrt(var)
-    lines(ax, rows, mean, labels, shown, None if reach is None else (mean - reach, mean + reach))
+    lines(ax, trace.rows, mean, labels, shown, None if reach is None else (mean - reach, mean + reach))
     if truth is not None:
         for slot, j in enumerate(shown):
             ax.axhline(truth[j], color=line_style(slot)["color"], linewidth=0.9, linestyle="--")
@@ -239,18 +229,15 @@ def _plot_means(
     ax.set_ylabel("estimate" if reach is None else f"estimate, with {100 * level:.4g}% bands")
 
 
-def _plot_error(ax: "Axes", rows: Array, mean: Array, var: Array | None, truth: Array, label: str) -> None:
-    from kalprox.display.axes import unused_slot
-    from kalprox.display.plots import curves
-    from kalprox.display.style import line_style
-
+def _plot_error(ax: "Axes", trace: Trace, truth: Array, label: str) -> None:
+    mean, var = _recorded(trace)
     size = float(np.linalg.norm(truth)) or 1.0
     slot = unused_slot(ax)
-    curves(
-        ax, rows, {label: np.linalg.norm(mean - truth, axis=1) / size}, slots={label: slot}, log_x=True, labels=False
-    )
+    errors = {label: np.linalg.norm(mean - truth, axis=1) / size}
+    curves(ax, trace.rows, errors, slots={label: slot}, log_x=True, labels=False)
     if var is not None:
         stated = np.sqrt(var.sum(axis=1)) / size
-        ax.plot(rows, stated, color=line_style(slot)["color"], linewidth=1, linestyle=":", label=f"{label}, stated")
+        dotted: dict[str, Any] = {"color": line_style(slot)["color"], "linewidth": 1, "linestyle": ":"}
+        ax.plot(trace.rows, stated, label=f"{label}, stated", **dotted)
     ax.set_ylabel("relative error of the estimate" if truth.any() else "error of the estimate")
     ax.legend(fontsize="small")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from kalprox.cli import main
 from kalprox.paper import claims, demo, ridge, sparse
+from kalprox.paper.cache import cached_all
 
 SMALL = {
     ridge: ridge.Settings(n=400, d=5, gammas=(0.05, 0.2), points=6),
@@ -25,7 +27,7 @@ SMALL = {
 @pytest.fixture
 def small(monkeypatch):
     for module, settings in SMALL.items():
-        monkeypatch.setattr(module.Settings, "quick", classmethod(lambda cls, s=settings: s))
+        monkeypatch.setattr(module, "QUICK", settings)
     monkeypatch.setattr(demo, "SETTINGS", SMALL[sparse])
 
 
@@ -104,7 +106,7 @@ def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, t
 @pytest.mark.slow
 @pytest.mark.integration
 def test_claims_follow_from_the_numbers(small, tmp_path):
-    found = claims.compute(SMALL[claims], range(3), tmp_path, jobs=2)
+    found = claims.compute(SMALL[claims], range(3), partial(cached_all, tmp_path, jobs=2))
     verdicts = {claim.says: claim.verdict for claim in found}
 
     def verdict(part):

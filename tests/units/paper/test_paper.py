@@ -1,6 +1,7 @@
 """The paper's experiments, small: the numbers, the cache, interruption, the same seed the same numbers."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -22,9 +23,7 @@ from kalprox.paper import (
     claim_measurements,
     problems,
     ridge,
-    ridge_report,
     sparse,
-    sparse_report,
 )
 from kalprox.paper.cache import Task, cached, cached_all
 from kalprox.paper.run import Diverged
@@ -46,18 +45,22 @@ def here(jobs):
     yield submit
 
 
+def in_folder(folder, **options):
+    return functools.partial(cached_all, folder, **options)
+
+
 @pytest.fixture(scope="module")
 def ridges(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "workers", here)
-        return [ridge.compute(RIDGE, seed, tmp_path_factory.mktemp("ridge")) for seed in SEEDS]
+        return [ridge.compute(RIDGE, seed, in_folder(tmp_path_factory.mktemp("ridge"))) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
 def sparses(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "workers", here)
-        return sparse.compute(SPARSE, SEEDS, tmp_path_factory.mktemp("sparse"))
+        return sparse.compute(SPARSE, SEEDS, in_folder(tmp_path_factory.mktemp("sparse")))
 
 
 def numbers(results):
@@ -69,11 +72,11 @@ def numbers(results):
 
 
 def counted(folder, settings, value=1.0, calls=None):
-    def compute():
+    def compute(_):
         calls.append(1)
         return {"a": np.arange(5) * value, "b": value, "c": "word", "d": True}
 
-    return cached(folder, "thing", settings, compute)
+    return cached(folder, Task("thing", settings, compute))
 
 
 def test_computed_once_and_read_as_it_was_computed(tmp_path):
@@ -129,12 +132,12 @@ def test_a_damaged_file_is_computed_again(tmp_path):
 
 def test_a_failure_leaves_no_file_and_the_old_one_untouched(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
-        cached(tmp_path, "thing", {}, lambda: {"a": 1 / 0})
+        cached(tmp_path, Task("thing", {}, lambda _: {"a": 1 / 0}))
     with pytest.raises(TypeError, match="must be arrays, numbers, booleans or text; 'a' holds"):
-        cached(tmp_path, "thing", {}, lambda: {"a": None})
+        cached(tmp_path, Task("thing", {}, lambda _: {"a": None}))
     monkeypatch.setattr(os, "fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        cached(tmp_path, "thing", {}, lambda: {"a": 1})
+        cached(tmp_path, Task("thing", {}, lambda _: {"a": 1}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -145,7 +148,7 @@ def slowly(settings):
 
 def write_all(folder):
     for i in range(10):
-        cached(folder, "slow", {"i": i}, lambda i=i: slowly({"i": i}))
+        cached(folder, Task("slow", {"i": i}, slowly))
 
 
 @pytest.mark.slow
@@ -160,7 +163,7 @@ def test_two_processes_at_once(tmp_path):
     assert [process.exitcode for process in two] == [0, 0]
     assert len(list(tmp_path.iterdir())) == 10  # and nothing half-written beside them
     for i in range(10):
-        assert (cached(tmp_path, "slow", {"i": i}, dict)["value"] == i).all()
+        assert (cached(tmp_path, Task("slow", {"i": i}, dict))["value"] == i).all()
 
 
 def failing(settings):
@@ -178,8 +181,6 @@ def test_order_progress_and_a_failing_task(tmp_path):
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     with pytest.raises(ArithmeticError, match="no such number"):
         cached_all(tmp_path, [*tasks, Task("fail", {}, failing)])
-    with pytest.raises(ValueError, match="jobs must be at least 1; got 0"):
-        cached_all(tmp_path, tasks, jobs=0)
 
 
 # --- the ridge experiment
@@ -256,7 +257,7 @@ def test_ridge_filter_is_the_closed_form_at_every_mark(ridges):
 def test_ridge_pipg_settles_where_g_counts_once_per_row(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "workers", here)
     settings = ridge.Settings(n=20_000, d=5, lam=0.5, gammas=(0.2,), points=3)
-    results = ridge.compute(settings, 0, tmp_path)
+    results = ridge.compute(settings, 0, in_folder(tmp_path))
     assert results["ridge_every_row"] > 0.3
     assert abs(results["pipg"][0, -1] / results["ridge_every_row"] - 1) < 0.01
     assert results["pipg"][0, -1] > 10 * results["ridge_once"]
@@ -332,7 +333,7 @@ def test_sparse_coverage_counts_taps_within_two_sigma(sparses):
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["ridge", "sparse"])
 def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, sparses):
-    module, results = (ridge_report, ridges[0]) if which == "ridge" else (sparse_report, sparses)
+    module, results = (ridge, ridges[0]) if which == "ridge" else (sparse, sparses)
     section = module.section(results)
     for figure in section.figures:
         written = json.loads(json.dumps(to_json(figure.numbers), allow_nan=False))
@@ -354,8 +355,8 @@ def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, spa
 @pytest.mark.slow
 def test_ridge_same_numbers_whatever_jobs(tmp_path):
     settings = ridge.Settings(n=400, d=12, gammas=tuple(np.linspace(0.01, 0.2, 7)), points=5)
-    one = ridge.compute(settings, 3, tmp_path / "one", jobs=1)
-    np.testing.assert_equal(ridge.compute(settings, 3, tmp_path / "two", jobs=2), one)
+    one = ridge.compute(settings, 3, in_folder(tmp_path / "one", jobs=1))
+    np.testing.assert_equal(ridge.compute(settings, 3, in_folder(tmp_path / "two", jobs=2)), one)
 
 
 def running(pid):
@@ -371,8 +372,8 @@ def test_a_killed_run_resumes_and_gives_the_same_numbers_whatever_jobs(tmp_path)
     settings = sparse.Settings(n=2000, d=6, sizes=(2.0,), points=5, filter_points=2)
     seeds = range(5)
     script = (
-        "import sys; from kalprox.paper import sparse\n"
-        f"sparse.compute(sparse.{settings!r}, {seeds!r}, sys.argv[1], jobs=1)"
+        "import functools, sys; from kalprox.paper import cache, sparse\n"
+        f"sparse.compute(sparse.{settings!r}, {seeds!r}, functools.partial(cache.cached_all, sys.argv[1], jobs=1))"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "killed")])
     while not list(tmp_path.glob("killed/*.npz")):
@@ -389,8 +390,9 @@ def test_a_killed_run_resumes_and_gives_the_same_numbers_whatever_jobs(tmp_path)
     done = {path: path.stat().st_mtime_ns for path in tmp_path.glob("killed/*.npz")}
     assert 1 <= len(done) < 5
     seen = []
-    resumed = sparse.compute(settings, seeds, tmp_path / "killed", jobs=2, progress=lambda *at: seen.append(at))
+    progress = {"progress": lambda *at: seen.append(at)}
+    resumed = sparse.compute(settings, seeds, in_folder(tmp_path / "killed", jobs=2, **progress))
     assert seen[0] == (len(done), 5) and seen[-1] == (5, 5)
     assert all(path.stat().st_mtime_ns == when for path, when in done.items())  # nothing done twice
-    fresh = sparse.compute(settings, seeds, tmp_path / "fresh", jobs=1)
+    fresh = sparse.compute(settings, seeds, in_folder(tmp_path / "fresh", jobs=1))
     np.testing.assert_equal(numbers(resumed), numbers(fresh))
