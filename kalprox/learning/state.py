@@ -129,8 +129,8 @@ class State(PickledFields, ABC):
         """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
         return self if self.sandwich is None else replace(self, sandwich=self.sandwich.closed())
 
-    def settled(self, batch: Block | ArraySource) -> Self:
-        """Return the state after the first batch, whose rows are at hand once more."""
+    def settled(self, batch: Block | ArraySource, before: Self) -> Self:
+        """Return the state after a batch, given the one before it; the rows are at hand once more."""
         return self
 
     @property
