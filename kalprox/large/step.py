@@ -1,5 +1,6 @@
 """A block of rows as proximal steps in a structured metric."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
@@ -37,6 +38,8 @@ _STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is t
 _HALVINGS = 8  # of a step that does not descend
 _GOOD = 0.02  # the error of the promised losses, as a share of the promised decrease, with which a step is good enough
 _CLOSE = 0.1  # the same for one row, in units of the noise variance
+_WEIGHTS = "weights", "counts", "squares"
+_ARRAYS = "X", "y", *_WEIGHTS  # of a block
 _BYTES = 1 << 28  # of the Jacobian of a piece; on an accelerator, whose memory is larger, 16 times as much
 
 
@@ -91,7 +94,8 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found,
         before = first_numbers(p.model, p.likelihood, state.estimate, _part(block, 0, min(rows, len(block)), rows))
     outputs = int(np.prod(block.y.shape[1:], initial=1))
     start = Found(ready_for(state.data, outputs * len(block)), state.estimate, before)
-    arrays, xp = _arrays(block), namespace(state.data.mean, block.X, block.y)
+    arrays = tuple(getattr(block, name) for name in _ARRAYS)
+    xp = namespace(state.data.mean, block.X, block.y)
     if not learns_compiled(state, block.X, block.y):
         found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
     else:
@@ -146,7 +150,7 @@ def _learn_pieces(
     The loops are those of Python if `loops` is NumPy, and else compiled. The second array is (1 if all is finite and 0
     otherwise, the rounding error of the precision).
     """
-    block = _padded(Block(arrays[0], arrays[1], arrays[2], counts=arrays[3], squares=arrays[4]), rows)
+    block = _padded(Block(**dict(zip(_ARRAYS, arrays, strict=True))), rows)  # type: ignore[arg-type]
     xp = namespace(start.data.mean)
     integer = int if loops is np else partial(xp.asarray, dtype=np.int32)
 
@@ -254,6 +258,15 @@ def proximal_step(
     rounding = float(np.finfo(np.dtype(theta.dtype)).eps) ** 0.5
     enough = asarray_like(_CLOSE * unit, theta) * asarray_like(length, theta)
 
+    def beyond(theta: Array) -> Array:
+        return data.quadratic(theta - data.mean) / 2 + g.value(theta)
+
+    def losses(theta: Array) -> Array:
+        return _losses(likelihood, _outputs(model, theta, block.X), block)
+
+    def objective(theta: Array) -> Array:
+        return _finite(losses(theta).sum()) + beyond(theta)
+
     def unfinished(carry: Any) -> Any:
         return ~carry[3] & ~carry[4] & (carry[0] < _STEPS)
 
@@ -261,10 +274,19 @@ def proximal_step(
         i, theta = carry[:2]
         at = expand(model, likelihood, theta, block, descent=True)
         check_expansion(at, len(block))
-        found = _proposal(data, g, model, likelihood, block, theta, at, length * outputs)
-        new, trial, here, there, promised, error = found
+        new = _folded(data, at, theta, length * outputs, bent=not model.linear)
+        trial = _mode(new, g, theta)
+        moved = at.D @ (trial - theta)
+        change = moved * (moved / 2 - at.targets)
+        change = (change if at.weights is None else at.weights * change).reshape(len(block), -1).sum(axis=1)
+        before, after = beyond(theta), beyond(trial)
+        left, right = _losses(likelihood, at.f.reshape(block.y.shape), block), losses(trial)
+        with np.errstate(all="ignore"):
+            error = _finite(xp.abs(right - left - change).sum())  # of the losses that the linearisation promised
+        promised = before - after - change.sum()  # the decrease
+        here, there = _finite(left.sum()) + before, _finite(right.sum()) + after
         good = (error <= xp.maximum(_GOOD * promised, enough)) | (xp.abs(promised) <= rounding * xp.abs(here))
-        trial, there = _descended(loops, _Objective(data, g, model, likelihood, block), theta, trial, here, there, good)
+        trial, there = _descended(loops, objective, theta, trial, here, there, good)
         stuck = ~good & ~(there <= here)
         return i + 1, xp.where(stuck, theta, trial), new, good, stuck
 
@@ -289,60 +311,6 @@ def _descended(
     one = namespace(trial).ones((), trial.dtype)
     size, there = while_loop(loops, too_far, halved, (one, there))
     return theta + size * (trial - theta), there
-
-
-def _proposal(
-    data: Structured,
-    g: Regularizer,
-    model: Model,
-    likelihood: Likelihood,
-    block: Block,
-    theta: Array,
-    at: Expansion,
-    taken: Any,
-) -> "_Proposal":
-    """Return the minimiser of the sum with the block as linearised at theta."""
-    new = _folded(data, at, theta, taken, bent=not model.linear)
-    trial = _mode(new, g, theta)
-    moved = at.D @ (trial - theta)
-    change = moved * (moved / 2 - at.targets)
-    change = (change if at.weights is None else at.weights * change).reshape(len(block), -1).sum(axis=1)
-    before, after = _beyond(data, g, theta), _beyond(data, g, trial)
-    here = _losses(likelihood, at.f.reshape(block.y.shape), block)
-    there = _losses(likelihood, _outputs(model, trial, block.X), block)
-    with np.errstate(all="ignore"):
-        error = _finite(namespace(here).abs(there - here - change).sum())
-    promised = before - after - change.sum()
-    return _Proposal(new, trial, _finite(here.sum()) + before, _finite(there.sum()) + after, promised, error)
-
-
-class _Proposal(NamedTuple):
-    """The information with a block as linearised, the minimiser, and how good the linearisation was."""
-
-    new: Structured
-    trial: Array
-    here: Array  # the sum at theta
-    there: Array  # the sum at the minimiser
-    promised: Array  # the decrease that the linearisation promised
-    error: Array  # the absolute errors of the promised losses, added up over rows
-
-
-class _Objective(NamedTuple):
-    """The loss of a block plus 1/2 ||theta - m||_P^2 + g."""
-
-    data: Structured
-    g: Regularizer
-    model: Model
-    likelihood: Likelihood
-    block: Block
-
-    def __call__(self, theta: Array) -> Array:
-        losses = _losses(self.likelihood, _outputs(self.model, theta, self.block.X), self.block)
-        return _finite(losses.sum()) + _beyond(self.data, self.g, theta)
-
-
-def _beyond(data: Structured, g: Regularizer, theta: Array) -> Array:
-    return data.quadratic(theta - data.mean) / 2 + g.value(theta)
 
 
 def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: bool = False) -> Structured:
@@ -389,51 +357,43 @@ def _values(model: Any, theta: Array, X: Array) -> Array:
     return jax.vmap(model.value, in_axes=(None, 0))(theta, X)
 
 
+def _changed(rows: Block | Expansion, names: tuple[str, ...], change: Callable[[Array], Array]) -> dict[str, Any]:
+    """Return the arrays of these names, each changed; None where there is none."""
+    return {name: None if (a := getattr(rows, name)) is None else change(a) for name in names}
+
+
 def _padded(block: Block, more: int) -> Block:
     """Return a block with copies of its last row, on JAX arrays, so that every part of it can have one shape."""
     xp = namespace(block.X)
     if xp is np:
         return block
-    X, y, weights, counts, squares = (
-        None if a is None else xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)]) for a in _arrays(block)
-    )
-    return Block(X, y, weights, counts=counts, squares=squares)
+    return Block(**_changed(block, _ARRAYS, lambda a: xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)])))
 
 
 def _part(block: Block, start: Any, length: Any, shape: int) -> Block:
     """Return `length` rows of a block; on JAX arrays they are `shape` rows, of which the last have weight 0."""
     on_numpy = namespace(block.X) is np
     shape = length if on_numpy else shape
-    X, y, weights, counts, squares = (None if a is None else window(a, start, shape) for a in _arrays(block))
-    part = Block(X, y, weights, counts=counts, squares=squares)
+    part = Block(**_changed(block, _ARRAYS, lambda a: window(a, start, shape)))
     return part if on_numpy else _first_rows(part, length)
-
-
-def _arrays(block: Block) -> tuple[Array | None, ...]:
-    return block.X, block.y, block.weights, block.counts, block.squares
 
 
 def _first_rows(block: Block, taken: Any) -> Block:
     """Return the first rows of a block; on JAX arrays, whose shapes stay, the others have weight 0."""
     if namespace(block.X) is np:
         return _part(block, 0, taken, taken)
-    fields = (block.weights, block.counts, block.squares)
-    weights, counts, squares = (None if a is None else _masked(a, taken) for a in fields)
-    return Block(block.X, block.y, weights, counts=counts, squares=squares)
+    return replace(block, **_changed(block, _WEIGHTS, lambda a: _masked(a, taken)))
 
 
 def _first(at: Expansion, taken: Any, rows: int) -> Expansion:
     """Return the expansion of the first rows of a block, as `_first_rows`."""
     n = taken * (len(at.f) // rows)  # a row of the block is one row for each output
     if namespace(at.D) is np:
-        f, D, targets, weights, counts, squares = (
-            None if a is None else a[:n] for a in (at.f, at.D, at.targets, at.weights, at.counts, at.squares)
-        )
-        return Expansion(f, D, targets, weights, at.loss, counts, squares)
-    ones = namespace(at.D).ones_like(at.targets)
-    weights = _masked(ones if at.weights is None else at.weights, n)
-    counts, squares = (None if a is None else _masked(a, n) for a in (at.counts, at.squares))
-    return at._replace(weights=weights, counts=weights if counts is None else counts, squares=squares)
+        return at._replace(**_changed(at, ("f", "D", "targets", *_WEIGHTS), lambda a: a[:n]))
+    weights = namespace(at.D).ones_like(at.targets) if at.weights is None else at.weights
+    counts = weights if at.counts is None else at.counts
+    at = at._replace(weights=weights, counts=counts)
+    return at._replace(**_changed(at, _WEIGHTS, lambda a: _masked(a, n)))
 
 
 def _masked(values: Array, n: Any) -> Array:
