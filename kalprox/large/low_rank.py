@@ -144,10 +144,6 @@ class PlusLowRank:
         """F of shape (k, d) with P^-1 = B^-1 - F'F."""
         return combined(self._root.astype(self.W.dtype), self.base.solve(self.W))
 
-    def covariance(self) -> Array:
-        """Return P^-1 as a matrix, shape (d, d)."""
-        return self.solve(namespace(self.W).eye(self.d, dtype=self.W.dtype))
-
     def restricted(self, free: Array) -> "PlusLowRank":
         """Return P on the free coordinates, and the identity on the others."""
         return PlusLowRank.of(self.base.restricted(free), self.W * free.astype(self.W.dtype)[None])

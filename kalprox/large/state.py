@@ -16,7 +16,7 @@ from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.factor import StructuredFactor
-from kalprox.large.information import Structured, piece_rows
+from kalprox.large.information import Structured, informing_share, piece_rows
 from kalprox.large.low_rank import PlusLowRank
 from kalprox.large.rows import Rows, learn_rows, minimiser
 from kalprox.learning.belief import Belief
@@ -230,19 +230,9 @@ class StructuredState(State):
 
     @cached_property
     def belief(self) -> StructuredBelief:
-        return StructuredBelief(
-            self.settings,
-            self.data,
-            self.fixed,
-            self.noise_found,
-            self.learned,
-            self.fit_converged,
-            self.fit_column_std,
-            self.fit_outside,
-            self.seen,
-            n_passes=self.n_passes,
-            fit_message=self.message,
-        )
+        names = "settings", "data", "fixed", "noise_found", "learned", "fit_converged", "fit_column_std", "fit_outside"
+        held = {name: getattr(self, name) for name in (*names, "seen", "n_passes")}
+        return StructuredBelief(**held, fit_message=self.message)
 
     @property
     def predicts(self) -> bool:
@@ -370,7 +360,7 @@ class StructuredState(State):
         if likelihood.majorizes:
             return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
         found = Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
-        return replace(found, dof=found.dof * data.informing_share)
+        return replace(found, dof=found.dof * informing_share(data.dropped))
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from kalprox.large.information import (
     with_room,
 )
 from kalprox.large.posterior import StructuredPosterior
+from kalprox.large.prox import minimise
+from kalprox.large.sparse_rows import Rows
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Linear, Model, Predictor, padded_length
@@ -43,36 +45,24 @@ _ARRAYS = "X", "y", *_WEIGHTS  # of a block
 _BYTES = 1 << 28  # of the Jacobian of a piece; on an accelerator, whose memory is larger, 16 times as much
 
 
-class State(Protocol):
-    """What is read of a state of the filter."""
-
-    @property
-    def problem(self) -> Problem: ...
-    @property
-    def data(self) -> Structured: ...
-    @property
-    def estimate(self) -> Array: ...
-    @property
-    def learned(self) -> Learned | None: ...
-    @property
-    def inner(self) -> Regularizer: ...
-
-
 class Found(NamedTuple):
-    """What the filter knows after a block."""
+    """What the filter knows: see `kalprox.large.filter.StructuredState`."""
 
     data: Structured
     estimate: Array
     learned: Learned | None
 
 
-def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found, Array]:
+def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: Array | None) -> tuple[Found, Array]:
     """Return what is known after a block, of whose weights forgetting has left what is due, and its rounding error.
 
     Parameters
     ----------
-    state : State
-        Before the block; what it knows has been faded.
+    p : Problem
+    g : Regularizer
+        Under which rows are linearised.
+    start : Found
+        Before the block; its data have been faded.
     block : Block
     left : float or None
         The share of the rows before that forgetting has left; None if nothing was forgotten.
@@ -83,44 +73,47 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found,
     rounding : array of shape ()
         See `Structured.rounding`.
     """
-    p, before = state.problem, state.learned
-    if p.exact and isinstance(p.model, Linear) and p.model.outputs is None:
-        data = state.data.fold(block.X, block.y, block.weights, block.counts, block.squares)
-        return Found(data, state.estimate, before), data.rounding
-    rows = _longest(state.data, block)
+    data, estimate, before = start
+    if _is_exact(p):
+        data = data.fold(block.X, block.y, block.weights, block.counts, block.squares)
+        return Found(data, estimate, before), data.rounding
+    rows = _longest(data, block)
     if before is not None and left is not None:
         before = Learned(before.numbers, left * before.sums)
     elif before is None and p.likelihood.parameter is not None:
-        before = first_numbers(p.model, p.likelihood, state.estimate, _part(block, 0, min(rows, len(block)), rows))
+        before = first_numbers(p.model, p.likelihood, estimate, _part(block, 0, min(rows, len(block)), rows))
     outputs = int(np.prod(block.y.shape[1:], initial=1))
-    start = Found(ready_for(state.data, outputs * len(block)), state.estimate, before)
+    start = Found(ready_for(data, outputs * len(block)), estimate, before)
     arrays = tuple(getattr(block, name) for name in _ARRAYS)
-    xp = namespace(state.data.mean, block.X, block.y)
-    if not learns_compiled(state, block.X, block.y):
-        found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
+    xp = namespace(data.mean, block.X, block.y)
+    if not learns_compiled(p, g, data, block.X, block.y):
+        found, about = _learn_pieces(p, g, start, arrays, rows=rows, n=len(block), loops=np)
     else:
-        alone = not is_traced(p, state.inner, start, arrays)
+        alone = not is_traced(p, g, start, arrays)
         found, about = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)(
-            p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
+            p, g, start, arrays, rows=rows, n=len(block), loops=xp
         )
     if is_traced(found):
-        return found._replace(data=in_form_of(state.data, found.data)), about[1]
+        return found._replace(data=in_form_of(data, found.data)), about[1]
     about = np.asarray(about)  # all that is checked comes to the host at once
     if not about[0]:
         checked_rows(block.X, block.y, block.weights)
-        check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
+        check_expansion(expand(p.model, p.likelihood, estimate, block, descent=True), len(block))
         raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
     if before is not None and found.learned is not None:
         warn_of_outliers(p.likelihood, before, found.learned)
     return found, about[1]
 
 
-def learns_compiled(state: State, *arrays: Array) -> bool:
+def learns_compiled(p: Problem, g: Regularizer, data: Structured, *arrays: Array) -> bool:
     """Whether a block of these arrays is learned by one program, which also looks at its values."""
-    p, traced = state.problem, is_traced(state.data, arrays)
-    exact = p.exact and isinstance(p.model, Linear) and p.model.outputs is None
-    on_jax = namespace(state.data.mean, *arrays) is not np
-    return on_jax and not exact and (state.inner.is_zero or traced)  # a prox with kinks is on the host
+    on_jax = namespace(data.mean, *arrays) is not np
+    return on_jax and not _is_exact(p) and (g.is_zero or is_traced(data, arrays))  # a prox with kinks is on the host
+
+
+def _is_exact(p: Problem) -> bool:
+    """Whether rows need no linearisation."""
+    return p.exact and isinstance(p.model, Linear) and p.model.outputs is None
 
 
 def _longest(data: Structured, block: Block) -> int:
@@ -319,12 +312,12 @@ def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: 
     weights = ones if at.weights is None else at.weights
     counts = weights if at.counts is None else at.counts
     squares = counts if at.squares is None else at.squares
-    return append(data, at.D, at.targets, weights, counts, squares, taken, theta, bent=bent)
+    return append(data, Rows(at.D, at.targets, weights, counts, squares), taken, theta, bent=bent)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:
     """Return the minimiser of g and the information together."""
-    return data.mean if g.is_zero else data.minimise(g, start).theta
+    return data.mean if g.is_zero else minimise(data.precision, data.mean, g, start).theta
 
 
 def _losses(likelihood: Likelihood, f: Array, block: Block) -> Array:
