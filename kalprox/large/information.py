@@ -37,7 +37,7 @@ from kalprox.large.block_diagonal import squares as squares_of
 from kalprox.large.factor import StructuredFactor
 from kalprox.large.low_rank import PlusLowRank, Truncated, combined, cross, truncated
 from kalprox.large.prox import diagonal_hessian, with_curvature
-from kalprox.large.sparse_rows import Rows, fold_sparse
+from kalprox.large.sparse_rows import Weighed, fold_sparse
 from kalprox.linalg.triangle import product
 from kalprox.regularizers import Regularizer
 
@@ -191,12 +191,12 @@ class Structured(PickledFields):
         counts = weights if counts is None else counts
         squares = counts if squares is None else squares
         if sparse:
-            found: Structured = fold_sparse(self, Rows(D.tocsr(), targets, weights, counts, squares), longest, _kept)
+            found: Structured = fold_sparse(self, Weighed(D.tocsr(), targets, weights, counts, squares), longest, _kept)
             return found
         numbers = alike(self.mean, targets, weights, counts, squares)
         info = ready_for(self, len(D))
         for start in range(0, len(D), longest):
-            rows = Rows(*(a[start : start + longest] for a in (D, *numbers)))
+            rows = Weighed(*(a[start : start + longest] for a in (D, *numbers)))
             n = len(rows.targets)
             info = settled(append(with_room(info, n), rows, n), info)
         info = in_form_of(self, info) if is_traced(info) else info
@@ -327,7 +327,7 @@ def piece_rows(rank: int) -> int:
     return max(_PER_RANK * rank, _FEWEST[rank > 0])
 
 
-def append(info: Structured, rows: Rows, taken: Any, at: Any = 0, *, bent: bool = False) -> Structured:
+def append(info: Structured, rows: Weighed, taken: Any, at: Any = 0, *, bent: bool = False) -> Structured:
     """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
 
     The targets are those of D (theta - at), so that a linearisation at a point reads D once. It is `bent` if the rows
@@ -340,7 +340,7 @@ def append(info: Structured, rows: Rows, taken: Any, at: Any = 0, *, bent: bool 
     return found
 
 
-def _append(info: Structured, rows: Rows, taken: Any, at: Any, *, bent: bool) -> Structured:
+def _append(info: Structured, rows: Weighed, taken: Any, at: Any, *, bent: bool) -> Structured:
     xp, b = namespace(info.mean, rows.D), len(rows.D)
     root = xp.sqrt(rows.weights)
     taken = taken if xp is np else xp.asarray(taken, np.int32)

@@ -140,7 +140,7 @@ def minimiser(data: Structured, before: Structured, likelihood: Likelihood, rows
         downhill = P.apply(before.mean - theta) - D.T @ (w * slope)
         step, _ = conjugate_gradients(H, downhill, everywhere, _SHARE, _PRODUCTS)
         size, there = _descended(objective, theta, step, here)
-        if there > here + _ROUNDING * abs(here):
+        if not np.isfinite(there) or there > here + _ROUNDING * abs(here):
             return theta, False
         theta, here = theta + size * step, there
         if size == 1 and (likelihood.quadratic or (step**2 * precisions <= _GOOD**2).all()):

@@ -12,14 +12,14 @@ from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.block_diagonal import squares as squares_of
 from kalprox.large.low_rank import PlusLowRank, Truncated, combined, inner_root, largest
 
-__all__ = ["Rows", "fold_sparse"]
+__all__ = ["Weighed", "fold_sparse"]
 
 Structured = Any  # kalprox.large.information.Structured, which imports this file
 
 _ROWS = 64  # that are made dense together on the columns that they touch, at least
 
 
-class Rows(NamedTuple):
+class Weighed(NamedTuple):
     """Rows, which may be sparse, and what each of them has besides."""
 
     D: Any
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 
 def fold_sparse(
-    info: Structured, rows: Rows, longest: int, keep: Callable[[Structured, Truncated], Structured]
+    info: Structured, rows: Weighed, longest: int, keep: Callable[[Structured, Truncated], Structured]
 ) -> Structured:
     """Return an information of NumPy arrays with a block of sparse rows; see `Structured.fold`.
 
@@ -40,7 +40,7 @@ def fold_sparse(
     Parameters
     ----------
     info : Structured
-    rows : Rows
+    rows : Weighed
     longest : int
         The number of rows of a piece; at least 64 are taken.
     keep : callable
@@ -54,12 +54,12 @@ def fold_sparse(
     return info
 
 
-def _pieces(rows: Rows, longest: int) -> Iterator[Rows]:
+def _pieces(rows: Weighed, longest: int) -> Iterator[Weighed]:
     """Yield the rows of positive weight, `longest` at a time."""
     used = np.flatnonzero(rows.weights > 0)
     for start in range(0, len(used), longest):
         some = used[start : start + longest]
-        piece = Rows(*(a[some] for a in rows))
+        piece = Weighed(*(a[some] for a in rows))
         check_finite("D", piece.D.data)
         check_finite("targets", piece.targets)
         yield piece
@@ -73,7 +73,7 @@ def _touched(D: Any) -> tuple[Array, Array]:
     return columns, dense
 
 
-def _on_the_diagonal(info: Structured, pieces: Iterable[Rows]) -> Structured:
+def _on_the_diagonal(info: Structured, pieces: Iterable[Weighed]) -> Structured:
     """Fold pieces into an information whose precision is diagonal. O(d), and the number of entries of the rows."""
     p, mean, whole = info.precision.base.p.copy(), info.mean.copy(), info
     p0 = np.broadcast_to(info.prior_precision, (info.d,))
@@ -92,7 +92,9 @@ def _on_the_diagonal(info: Structured, pieces: Iterable[Rows]) -> Structured:
     return replace(info, precision=precision, mean=mean, **prior)
 
 
-def _with_directions(info: Structured, piece: Rows, keep: Callable[[Structured, Truncated], Structured]) -> Structured:
+def _with_directions(
+    info: Structured, piece: Weighed, keep: Callable[[Structured, Truncated], Structured]
+) -> Structured:
     """Fold a piece into an information whose precision is diagonal, but for directions, of which `rank` stay."""
     P = info.precision
     columns, D = _touched(piece.D)

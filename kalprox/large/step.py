@@ -26,7 +26,7 @@ from kalprox.large.information import (
 )
 from kalprox.large.posterior import StructuredPosterior
 from kalprox.large.prox import minimise
-from kalprox.large.sparse_rows import Rows
+from kalprox.large.sparse_rows import Weighed
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Linear, Model, Predictor, padded_length
@@ -312,7 +312,7 @@ def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: 
     weights = ones if at.weights is None else at.weights
     counts = weights if at.counts is None else at.counts
     squares = counts if at.squares is None else at.squares
-    return append(data, Rows(at.D, at.targets, weights, counts, squares), taken, theta, bent=bent)
+    return append(data, Weighed(at.D, at.targets, weights, counts, squares), taken, theta, bent=bent)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:

@@ -10,7 +10,7 @@ import pytest
 from kalprox.large import information as structured
 from kalprox.large.information import append, informing_share, piece_rows, ready_for, rss_with, with_room
 from kalprox.large.prox import minimise
-from kalprox.large.sparse_rows import Rows
+from kalprox.large.sparse_rows import Weighed
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
 from kalprox.structures import Blocks, Dense, Diagonal, LastLayer, LowRank, structure_of
@@ -266,7 +266,7 @@ def test_rows_of_weight_zero_at_the_end_take_no_place():
         plain = LowRank(2).start(m0, p0)
         for taken in (1, 3, 5, 2, 8, 16, 4):
             v = jnp.asarray(np.where(np.arange(16) < taken, w, 0))
-            padded = append(with_room(padded, taken), Rows(jnp.asarray(X), jnp.asarray(y), v, v, v), taken)
+            padded = append(with_room(padded, taken), Weighed(jnp.asarray(X), jnp.asarray(y), v, v, v), taken)
             plain = plain.fold(X[:taken], y[:taken], w[:taken])
             assert int(padded.used) == int(plain.used)
         np.testing.assert_allclose(padded.mean, plain.mean, rtol=1e-9)
