@@ -135,14 +135,6 @@ class Structured(PickledFields):
         return self.rows / self.fading
 
     @property
-    def rounding(self) -> Array:
-        """The rounding error of the precision along its largest direction, in units of the precision of the base.
-
-        Where it is not small, means and variances along other directions have lost their digits: use float64.
-        """
-        return self.precision.rounding
-
-    @property
     def dropped(self) -> Array:
         """The share of the rows' precision, in units of the prior's, whose correlations the structure has dropped.
 

@@ -44,7 +44,10 @@ class PlusLowRank:
 
     @property
     def rounding(self) -> Array:
-        """The rounding error of W'W along its largest direction in the metric of B, which loses as many digits."""
+        """The rounding error of W'W along its largest direction in the metric of B, which loses as many digits.
+
+        Where it is not small, means and variances along other directions have lost their digits: use float64.
+        """
         eps = float(np.finfo(np.dtype(self.gram.dtype)).eps)
         return eps * namespace(self.gram).max(self.gram.diagonal(), initial=0)
 
@@ -254,9 +257,9 @@ def cross(A: Array, B: Array) -> Array:
     if namespace(A, B) is not np:
         return product(A, B.T)
     dtype = np.result_type(A, B)
-    return (
-        lapack("gemm", dtype)(1.0, A.T, B.T, trans_a=True) if len(A) and len(B) else np.zeros((len(A), len(B)), dtype)
-    )
+    if not len(A) or not len(B):
+        return np.zeros((len(A), len(B)), dtype)
+    return lapack("gemm", dtype)(1.0, A.T, B.T, trans_a=True)
 
 
 def combined(U: Array, W: Array) -> Array:

@@ -64,15 +64,17 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
         raise TypeError(f"The proximal step of {type(g).__name__} depends on values and cannot be traced by JAX.")
     if g.tangent(m) is not g:
         return _by_tangents(P, m, g)
-    groups = g.groups_of(len(m))
-    if pieces is None and groups is None:
+    if (groups := g.groups_of(len(m))) is not None:
+        inner: _Inner = _Groups(g, *groups)
+    elif pieces is not None:
+        inner = _Coordinates(g, pieces, len(m))
+    else:
         raise TypeError(
             f"{type(g).__name__} has no proximal step in a structured metric: use a separable or quadratic "
             "regulariser, GroupL1, or structure='dense'."
         )
     host = tree_map(lambda a: np.asarray(a, float), P)
     at, begin = np.asarray(m, float), None if start is None else np.asarray(start, float)
-    inner = _Groups(g, *groups) if groups is not None else _Coordinates(g, pieces, len(m))
     theta, steps = _root(*_diagonal_metric(host), at, inner, begin)
     found = _answer(host, at, g, theta, np.asarray(steps), inner)
     return found._replace(theta=xp.asarray(theta, m.dtype), free=xp.asarray(found.free))
@@ -217,9 +219,10 @@ class _Groups(GroupTerms):
     def _sum(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.of, values, self.size + 1)
 
-    def prox(self, v: np.ndarray, p: np.ndarray) -> np.ndarray:
+    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return the minimiser, whose groups have the norms n with sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
-        a, w, n = p * v, self.w, np.zeros(len(self.w))
+        p, w, n = scale, self.w, np.zeros(len(self.w))
+        a = p * v
         some = (self._sum(a**2) > w**2) & (w > 0)
         active = some.copy()
         for _ in range(_STEPS):

@@ -33,9 +33,7 @@ _FEW = 64  # coordinates up to which eigenvectors come from the matrix
 _EIGEN = 1e-4  # the relative accuracy of the eigenvectors
 _LOST = 1e-12  # the share of the precision that rounding leaves
 _WEAK = 1e-8  # the precision of a coordinate that g does not penalise, relative to that of the rows
-_CORRECTIONS = (
-    10  # searches for the minimiser of a linear model, each of which corrects the one before; 1 or 2 are usual
-)
+_CORRECTIONS = 10  # searches for the minimiser of a linear model, each correcting the one before; 1 or 2 are usual
 _ROUGH, _FINEST = 0.1, 1e-12  # the accuracy of a step whose length is asked for, and of the most accurate ones
 _WORK = 400_000  # numbers in all of the probes, where these are more than the fewest
 _FEWEST, _PROBES = 3, 16  # random vectors by which the effective degrees of freedom are estimated, at least and at most

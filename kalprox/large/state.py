@@ -291,9 +291,8 @@ class StructuredState(State):
         out = refine(model, g, rows, first, **options)
         std = np.sqrt(seen.X.squares / seen.X.rows) if settings.function is None else None
         noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
-        data = replace(
-            data, rss=(data.rows - design.first) * out.noise_var
-        )  # so that a stream goes on with this noise variance
+        rss = (data.rows - design.first) * out.noise_var  # so that a stream goes on with this noise variance
+        data = replace(data, rss=rss)
         about_fit = out.passes, out.converged, out.message, std, seen.y.outside
         return cls(settings, data, design, noise, learned_by(out), *about_fit), folded.counts
 

@@ -71,12 +71,12 @@ def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: A
     -------
     found : Found
     rounding : array of shape ()
-        See `Structured.rounding`.
+        See `kalprox.large.low_rank.PlusLowRank`.
     """
     data, estimate, before = start
     if _is_exact(p):
         data = data.fold(block.X, block.y, block.weights, block.counts, block.squares)
-        return Found(data, estimate, before), data.rounding
+        return Found(data, estimate, before), data.precision.rounding
     rows = _longest(data, block)
     if before is not None and left is not None:
         before = Learned(before.numbers, left * before.sums)
@@ -143,7 +143,8 @@ def _learn_pieces(
     The loops are those of Python if `loops` is NumPy, and else compiled. The second array is (1 if all is finite and 0
     otherwise, the rounding error of the precision).
     """
-    block = _padded(Block(**dict(zip(_ARRAYS, arrays, strict=True))), rows)  # type: ignore[arg-type]
+    given: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
+    block = _padded(Block(**given), rows)
     xp = namespace(start.data.mean)
     integer = int if loops is np else partial(xp.asarray, dtype=np.int32)
 
@@ -160,10 +161,10 @@ def _learn_pieces(
         return found, integer(first + taken), integer(longer)
 
     found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
-    data = found.data
+    data, rounding = found.data, found.data.precision.rounding
     finite = xp.isfinite(data.rss) & xp.isfinite(data.traces).all()
     finite = finite if loops is np else finite & are_fine(arrays[0], arrays[1], arrays[2])
-    return found, xp.stack([finite.astype(data.rounding.dtype), data.rounding])
+    return found, xp.stack([finite.astype(rounding.dtype), rounding])
 
 
 def _learn(

@@ -212,15 +212,15 @@ def test_single_precision_keeps_its_digits():
     V, narrow = np.linalg.inv(P), [a.astype(np.float32) for a in (X, y, w)]
     info = LowRank(D).start(m0.astype(np.float32), np.float32(0.1)).fold(*narrow)
     assert info.mean.dtype == np.float32
-    assert info.rounding < 1e-2
-    assert (np.abs(info.mean - m) / np.sqrt(V.diagonal())).max() < info.rounding
+    assert info.precision.rounding < 1e-2
+    assert (np.abs(info.mean - m) / np.sqrt(V.diagonal())).max() < info.precision.rounding
     np.testing.assert_allclose(info.leverage(narrow[0]), np.einsum("ij,jk,ik->i", X, V, X), rtol=1e-4)
 
 
 def test_a_prior_too_vague_for_single_precision_is_seen():
     X, y, w, m0, _ = (a.astype(np.float32) for a in rows(n=500))
     info = LowRank(D).start(m0, np.float32(1e-5)).fold(100 * X, y, w)
-    assert info.rounding > 1
+    assert info.precision.rounding > 1
     assert np.isfinite(info.mean).all()
 
 
