@@ -64,10 +64,10 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
         raise TypeError(f"The proximal step of {type(g).__name__} depends on values and cannot be traced by JAX.")
     if g.tangent(m) is not g:
         return _by_tangents(P, m, g)
-    if (groups := g.groups_of(len(m))) is not None:
-        inner: _Inner = _Groups(g, *groups)
-    elif pieces is not None:
-        inner = _Coordinates(g, pieces, len(m))
+    if pieces is not None:
+        inner: _Inner = _Coordinates(g, pieces, len(m))
+    elif (groups := g.groups_of(len(m))) is not None:
+        inner = _Groups(g, *groups)
     else:
         raise TypeError(
             f"{type(g).__name__} has no proximal step in a structured metric: use a separable or quadratic "
