@@ -495,11 +495,11 @@ def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Arra
     W, gram = info.precision.W, info.precision.gram
     if namespace(W, D) is np:
         k, b = len(W), len(D)
-        G, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
-        G[:k], G[k:], joint[:k, :k] = W, D, gram
-        joint[:, k:] = cross(G, solved)
+        stacked, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
+        stacked[:k], stacked[k:], joint[:k, :k] = W, D, gram
+        joint[:, k:] = cross(stacked, solved)
         joint[k:, :k] = joint[:k, k:].T
-        return G, joint
+        return stacked, joint
     if len(W) == 0:
         return D, cross(D, solved)
     if _is_closed(info):
