@@ -146,11 +146,12 @@ def test_shuffled_independent_rows_are_learned_in_silence(seed):
     y = X @ [1.0, -2.0, 0.5, 0.0] + 3 + rng.normal(size=1500)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (1, 16, 17, 366, 1100))
+        model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (1, 16, 17, 366, 600, 500))
         model.predict(X[:5], return_std=True)
+        assert model.converged_
     exact = KalproxRegressor(diagnose=False).fit(X, y)
-    assert model.converged_
-    assert np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max() < 3
+    model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (1, 16, 1483))
+    assert np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max() < 2
 
 
 def test_later_batches_stay_near_the_estimate_of_all_rows():
