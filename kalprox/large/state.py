@@ -327,8 +327,8 @@ class StructuredState(State):
 
         Learned piece by piece, rows are weighed by a precision that has lost its correlations, and where columns go
         together or change slowly the estimate stays far from the minimiser. That matters for the first batch, and for
-        one that has more rows than all before it, which then count as the prior that they are in the structure. Fewer
-        rows may be fitted too well, as if they had no noise, and then no later ones move the estimate.
+        one with at least as many rows as all before it, which then count as the prior that they are in the structure.
+        Fewer rows may be fitted too well, as if they had no noise, and then no later ones move the estimate.
         """
         learned = float(before.data.rows)
         if self.data.rows - learned < max(_MANY * self.data.d, learned):
