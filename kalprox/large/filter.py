@@ -23,7 +23,7 @@ from kalprox.base.pickling import PickledFields
 from kalprox.large.information import Structured
 from kalprox.large.posterior import StructuredPosterior
 from kalprox.large.prox import ridge_of
-from kalprox.large.step import learn_pieces, learns_compiled
+from kalprox.large.step import Found, learn_pieces, learns_compiled
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.noise import Noise
@@ -228,7 +228,8 @@ def _step(
     times: Array | None = None,
 ) -> StructuredState:
     state = replace(state, problem=problem)
-    block = Block(X, y, checked_rows(X, y, weights, look=not learns_compiled(state, X, y)))
+    compiles = learns_compiled(problem, state.inner, state.data, X, y)
+    block = Block(X, y, checked_rows(X, y, weights, look=not compiles))
     problem.likelihood.check(y, None if weights is None else block.weights)
     known = np.ones(len(y)) if weights is None else concrete(weights)
     if known is not None and not known.any():
@@ -240,9 +241,9 @@ def _step(
     data = state.data if left is None else state.data.forget(left)
     time = state.time if block.times is None else float(block.times[-1])
     block = Block(block.X, block.y, weights, counts=counts, squares=squares)
-    found, rounding = learn_pieces(replace(state, data=data, time=time), block, left)
+    found, rounding = learn_pieces(problem, state.inner, Found(data, state.estimate, state.learned), block, left)
     _check_digits(rounding)
-    return replace(state, data=found.data, estimate=found.estimate, learned=found.learned, time=time)
+    return replace(state, time=time, **found._asdict())
 
 
 def _check_digits(rounding: Array) -> None:

@@ -10,7 +10,7 @@ stay, and of the others B keeps what fits its structure: the diagonal of P is th
 are lost. It needs O(d rank) numbers, and O(d rank) operations per row.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -29,18 +29,17 @@ from kalprox.base.arrays import (
     static,
 )
 from kalprox.base.checks import all_finite, check_finite, check_floating, check_positive, concrete
-from kalprox.base.control import compiled, cond, select
+from kalprox.base.control import compiled, cond, select, window
 from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import leaf
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.block_diagonal import squares as squares_of
 from kalprox.large.factor import StructuredFactor
 from kalprox.large.low_rank import PlusLowRank, Truncated, combined, cross, truncated
-from kalprox.large.prox import diagonal_hessian, minimise, with_curvature
-from kalprox.large.sparse_rows import fold_sparse
+from kalprox.large.prox import diagonal_hessian, with_curvature
+from kalprox.large.sparse_rows import Weighed, fold_sparse
 from kalprox.linalg.triangle import product
 from kalprox.regularizers import Regularizer
-from kalprox.solvers.prox import Prox
 
 __all__ = ["Structured", "informing_share", "rss_with"]
 
@@ -136,19 +135,6 @@ class Structured(PickledFields):
         return self.rows / self.fading
 
     @property
-    def informing_share(self) -> Array:
-        """The share of the rows that would determine the noise variance as well with equal weights; see `rss_with`."""
-        return informing_share(self.dropped)
-
-    @property
-    def rounding(self) -> Array:
-        """The rounding error of the precision along its largest direction, in units of the precision of the base.
-
-        Where it is not small, means and variances along other directions have lost their digits: use float64.
-        """
-        return self.precision.rounding
-
-    @property
     def dropped(self) -> Array:
         """The share of the rows' precision, in units of the prior's, whose correlations the structure has dropped.
 
@@ -185,25 +171,26 @@ class Structured(PickledFields):
             raise ValueError(
                 f"D must have shape (b, {self.d}) and targets (b,); got shapes {D.shape} and {targets.shape}."
             )
-        if scipy.sparse.issparse(D):
-            how: dict[str, Any] = {"longest": piece_rows(self.rank), "keep": _kept}
-            found: Structured = fold_sparse(self, D.tocsr(), targets, weights, counts, squares, **how)
-            return found
-        check_floating("D", D)
-        check_floating("targets", targets)
+        sparse, longest = scipy.sparse.issparse(D), piece_rows(self.rank)
+        if not sparse:
+            check_floating("D", D)
+            check_floating("targets", targets)
         if weights is not None:
             check_positive("weights", weights, strict=False)
-        D, targets = alike(self.mean, masked(weights, D), masked(weights, targets))
-        xp = namespace(self.mean, D)
-        ones = xp.ones(len(targets), targets.dtype)
-        weights = ones if weights is None else weights
+        if not sparse:
+            D, targets = alike(self.mean, masked(weights, D), masked(weights, targets))
+        weights = namespace(self.mean, targets).ones(len(targets), targets.dtype) if weights is None else weights
         counts = weights if counts is None else counts
         squares = counts if squares is None else squares
+        if sparse:
+            found: Structured = fold_sparse(self, Weighed(D.tocsr(), targets, weights, counts, squares), longest, _kept)
+            return found
         numbers = alike(self.mean, targets, weights, counts, squares)
         info = ready_for(self, len(D))
-        for start, stop in _pieces(len(D), piece_rows(self.rank)):
-            rows, y, w, n, n2 = (a[start:stop] for a in (D, *numbers))
-            info = settled(append(with_room(info, stop - start), rows, y, w, n, n2, stop - start), info)
+        for start in range(0, len(D), longest):
+            rows = Weighed(*(a[start : start + longest] for a in (D, *numbers)))
+            n = len(rows.targets)
+            info = settled(append(with_room(info, n), rows, n), info)
         info = in_form_of(self, info) if is_traced(info) else info
         if not all_finite(info.mean):
             for name, values in (("D", D), ("targets", targets)):
@@ -243,8 +230,9 @@ class Structured(PickledFields):
         -------
         Structured
         """
-        same = (np.array_equal(np.asarray(a), np.asarray(b)) for a, b in _priors(self, other))
-        if (self.rank, self.precision.base.layout) != (other.rank, other.precision.base.layout) or not all(same):
+        same = np.array_equal(self.prior_mean, other.prior_mean)
+        same = same and np.array_equal(self._prior_diagonal, other._prior_diagonal)
+        if (self.rank, self.precision.base.layout) != (other.rank, other.precision.base.layout) or not same:
             raise ValueError(
                 "Informations can be merged if they have the same structure and the same prior, which counts once; "
                 "these differ. Start both with the same mean and precision."
@@ -293,36 +281,6 @@ class Structured(PickledFields):
         """Return the diagonal of P^-1, shape (d,)."""
         return _called(self.precision, "variances")
 
-    @property
-    def normals(self) -> int:
-        """The number of standard normal numbers that a draw takes."""
-        return self.precision.normals
-
-    def draws(self, normals: Array) -> Array:
-        """Return draws from N(0, P^-1), one for each row of `normals` standard normal numbers, shape (n, d)."""
-        return _called(self.precision, "draws", normals)
-
-    def plus_diagonal(self, h: Array) -> "Structured":
-        """Return the information with the precision P + diag(h) and the same mean."""
-        h = asarray_like(h, self.mean)
-        return replace(self, precision=self.precision.with_base(self.precision.base.plus_diagonal(h)))
-
-    def minimise(self, g: Regularizer, start: Array | None = None) -> Prox:
-        """Minimise 1/2 (theta - m)'P(theta - m) + g(theta); see `kalprox.large.prox`.
-
-        Parameters
-        ----------
-        g : Regularizer
-        start : array of shape (d,), optional
-            Where a search starts.
-
-        Returns
-        -------
-        Prox
-            Its `theta` is the minimiser.
-        """
-        return minimise(self.precision, self.mean, g, start)
-
     def factor(self, g: Regularizer, theta: Array) -> StructuredFactor:
         """Return a factor of (P + Hess g(theta))^-1 on the coordinates that g leaves free at theta.
 
@@ -361,27 +319,7 @@ def piece_rows(rank: int) -> int:
     return max(_PER_RANK * rank, _FEWEST[rank > 0])
 
 
-def _pieces(n: int, longest: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, n, longest):
-        yield start, min(start + longest, n)
-
-
-def _priors(a: Structured, b: Structured) -> list[tuple[Array, Array]]:
-    return [(a.prior_mean, b.prior_mean), (a._prior_diagonal, b._prior_diagonal)]
-
-
-def append(
-    info: Structured,
-    D: Array,
-    targets: Array,
-    weights: Array,
-    counts: Array,
-    squares: Array,
-    taken: Any,
-    at: Any = 0,
-    *,
-    bent: bool = False,
-) -> Structured:
+def append(info: Structured, rows: Weighed, taken: Any, at: Any = 0, *, bent: bool = False) -> Structured:
     """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
 
     The targets are those of D (theta - at), so that a linearisation at a point reads D once. It is `bent` if the rows
@@ -389,27 +327,16 @@ def append(
     It must have room for the first `taken`; see `with_room`. If it has none at all, as on JAX arrays that are about to
     learn many rows, W has all of these rows besides, until it is `settled`.
     """
-    step = _append if namespace(info.mean, D) is np else compiled(_append, "bent")
-    found: Structured = step(info, D, targets, weights, counts, squares, taken, at, bent=bent)
+    step = _append if namespace(info.mean, rows.D) is np else compiled(_append, "bent")
+    found: Structured = step(info, rows, taken, at, bent=bent)
     return found
 
 
-def _append(
-    info: Structured,
-    D: Array,
-    targets: Array,
-    weights: Array,
-    counts: Array,
-    squares: Array,
-    taken: Any,
-    at: Any,
-    *,
-    bent: bool,
-) -> Structured:
-    xp, b = namespace(info.mean, D), len(D)
+def _append(info: Structured, rows: Weighed, taken: Any, at: Any, *, bent: bool) -> Structured:
+    xp, b = namespace(info.mean, rows.D), len(rows.D)
+    root = xp.sqrt(rows.weights)
     taken = taken if xp is np else xp.asarray(taken, np.int32)
-    root = xp.sqrt(weights)
-    D, e = root[:, None] * D, root * (targets - product(D, info.mean - at))
+    D, e = root[:, None] * rows.D, root * (rows.targets - product(rows.D, info.mean - at))
     D, e, place = _fitted(info, D, e)
     base = info.precision.base
     G, gram = _joined(info, D, base.solve(D), place)
@@ -420,10 +347,9 @@ def _append(
         needed = (P.rounding > _EXACT) & (P.rounding < _HOPELESS)
         choose = cond if xp is np or G.size > _LARGE else select
         move = choose(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
-    sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
-    sums = {name: value.astype(info.rows.dtype) for name, value in sums.items()}
-    rss = info.rss_with(sums.pop("rss"), sums["rows"], bent=bent)
-    sums = {name: getattr(info, name) + value for name, value in sums.items()} | {"rss": rss}
+    totals = rows.counts.sum(), rows.squares.sum(), (e * window(c, place, b)).sum()
+    count, more, rss = (value.astype(info.rows.dtype) for value in totals)
+    sums = {"rows": info.rows + count, "squares": info.squares + more, "rss": info.rss_with(rss, count, bent=bent)}
     seen = info.trace(squares_of(D))
     traces = info.traces + xp.stack([seen, 0 * seen])
     info = replace(info, precision=P, used=info.used + taken, mean=info.mean + move, traces=traces, **sums)
@@ -568,7 +494,12 @@ def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Arra
     """Return W with the rows D from a place on, and its products in the metric of the base."""
     W, gram = info.precision.W, info.precision.gram
     if namespace(W, D) is np:
-        return _stacked(W, gram, D, solved)
+        k, b = len(W), len(D)
+        stacked, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
+        stacked[:k], stacked[k:], joint[:k, :k] = W, D, gram
+        joint[:, k:] = cross(stacked, solved)
+        joint[k:, :k] = joint[:k, k:].T
+        return stacked, joint
     if len(W) == 0:
         return D, cross(D, solved)
     if _is_closed(info):
@@ -583,15 +514,6 @@ def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Arra
     return G, gram + new + namespace(W).where(old[None], new.T, 0)
 
 
-def _stacked(W: np.ndarray, gram: np.ndarray, D: np.ndarray, solved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    k, b = len(W), len(D)
-    G, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
-    G[:k], G[k:], joint[:k, :k] = W, D, gram
-    joint[:, k:] = cross(G, solved)
-    joint[k:, :k] = joint[:k, k:].T
-    return G, joint
-
-
 def _placed(e: Array, place: Any, k: int) -> Array:
     """Return k numbers: e from a place on, and zeros elsewhere."""
     if namespace(e) is np:
@@ -599,15 +521,6 @@ def _placed(e: Array, place: Any, k: int) -> Array:
     import jax
 
     return jax.lax.dynamic_update_slice(jax.numpy.zeros(k, e.dtype), e, (place,))
-
-
-def _from(c: Array, place: Any, b: int) -> Array:
-    """Return the b numbers of c from a place on."""
-    if namespace(c) is np:
-        return c[place : place + b]
-    import jax
-
-    return jax.lax.dynamic_slice(c, (place,), (b,))
 
 
 def _forgotten(info: Structured, rho: Array) -> Structured:

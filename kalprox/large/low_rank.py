@@ -44,7 +44,10 @@ class PlusLowRank:
 
     @property
     def rounding(self) -> Array:
-        """The rounding error of W'W along its largest direction in the metric of B, which loses as many digits."""
+        """The rounding error of W'W along its largest direction in the metric of B, which loses as many digits.
+
+        Where it is not small, means and variances along other directions have lost their digits: use float64.
+        """
         eps = float(np.finfo(np.dtype(self.gram.dtype)).eps)
         return eps * namespace(self.gram).max(self.gram.diagonal(), initial=0)
 
@@ -143,10 +146,6 @@ class PlusLowRank:
     def _removed(self) -> Array:
         """F of shape (k, d) with P^-1 = B^-1 - F'F."""
         return combined(self._root.astype(self.W.dtype), self.base.solve(self.W))
-
-    def covariance(self) -> Array:
-        """Return P^-1 as a matrix, shape (d, d)."""
-        return self.solve(namespace(self.W).eye(self.d, dtype=self.W.dtype))
 
     def restricted(self, free: Array) -> "PlusLowRank":
         """Return P on the free coordinates, and the identity on the others."""
@@ -258,9 +257,9 @@ def cross(A: Array, B: Array) -> Array:
     if namespace(A, B) is not np:
         return product(A, B.T)
     dtype = np.result_type(A, B)
-    return (
-        lapack("gemm", dtype)(1.0, A.T, B.T, trans_a=True) if len(A) and len(B) else np.zeros((len(A), len(B)), dtype)
-    )
+    if not len(A) or not len(B):
+        return np.zeros((len(A), len(B)), dtype)
+    return lapack("gemm", dtype)(1.0, A.T, B.T, trans_a=True)
 
 
 def combined(U: Array, W: Array) -> Array:

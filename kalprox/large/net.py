@@ -76,18 +76,39 @@ class _Net(BaseEstimator):
         self._filter, self._state, self.n_rows_seen_ = alg, alg.init(mean, v0), 0
         self._score = calibration_for(likelihood)
 
-    def _warn_of_few(self, X: Array) -> None:
-        """Warn if the rows of the first call of `partial_fit` are too few to know the scale of the inputs."""
-        if len(X) < _FEW:
-            warnings.warn(
-                f"Inputs are centred and scaled by the rows of the first call, and it has {len(X)} row(s) only: a "
-                "column that varies little among them becomes too large. Give some hundred rows first.",
-                UserWarning,
-                stacklevel=3,
-            )
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn all rows in one pass, in a random order, and forget what was learned before.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+            Of classes there must be at least two.
+
+        Returns
+        -------
+        KalproxNetRegressor or KalproxNetClassifier
+        """
+        X, y = self._rows(X, y, reset=True)
+        self._begin(X, y)
+        order = check_random_state(self.random_state).permutation(len(X))
+        return self._learn(X[order], y[order])
+
+    def _learn_more(self, X: Array, y: Array, known: Array) -> Self:
+        """Learn rows of a call of `partial_fit`, of which the first begins with what is `known` of y."""
+        if not self.__sklearn_is_fitted__():
+            if len(X) < _FEW:
+                warnings.warn(
+                    f"Inputs are centred and scaled by the rows of the first call, and it has {len(X)} row(s) only: a "
+                    "column that varies little among them becomes too large. Give some hundred rows first.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+            self._begin(X, known)
+        return self._learn(X.astype(self.center_.dtype), y)
 
     def _learn(self, X: Array, y: Array) -> Self:
-        X, state, score = self._scaled(X), self._state, self._score
+        X, y, state, score = self._scaled(X), self._targets(y), self._state, self._score
         for start in range(0, len(X), _PIECE):
             rows = slice(start, start + _PIECE)
             predicted = self._in_units(state.predict(X[rows]))
@@ -109,9 +130,6 @@ class _Net(BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[self.center_.dtype])
         return self._state.predict(self._scaled(X))
-
-    def _shuffled(self, n: int) -> Array:
-        return check_random_state(self.random_state).permutation(n)
 
     @property
     def params_(self) -> Any:
@@ -191,23 +209,6 @@ class KalproxNetRegressor(RegressorMixin, _Net):
     True
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn all rows in one pass, in a random order, and forget what was learned before.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-        y : array of shape (n,)
-
-        Returns
-        -------
-        KalproxNetRegressor
-        """
-        X, y = self._rows(X, y, reset=True)
-        self._begin(X, y)
-        order = self._shuffled(len(X))
-        return self._learn(X[order], self._unit(y[order]))
-
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Learn more rows, in their order.
 
@@ -220,12 +221,8 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         -------
         KalproxNetRegressor
         """
-        first = not self.__sklearn_is_fitted__()
-        X, y = self._rows(X, y, reset=first)
-        if first:
-            self._warn_of_few(X)
-            self._begin(X, y)
-        return self._learn(X.astype(self.center_.dtype), self._unit(y))
+        X, y = self._rows(X, y, reset=not self.__sklearn_is_fitted__())
+        return self._learn_more(X, y, y)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the predicted means, and with `return_std` their standard deviations, noise included.
@@ -276,7 +273,7 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         from kalprox.likelihoods import Gaussian
 
         self._y_center, self._y_scale = y.mean(), _positive(y.std())
-        linear = KalproxRegressor(standardize=True, diagnose=False).fit(X[:_FIRST], self._unit(y[:_FIRST]))
+        linear = KalproxRegressor(standardize=True, diagnose=False).fit(X[:_FIRST], self._targets(y[:_FIRST]))
         noise = linear.noise_var_ if len(y) > 1 else np.nan
         self._make(X, 0, Gaussian(), float(np.clip(noise, 0.01, 1.0)) if np.isfinite(noise) else 1.0)
 
@@ -285,7 +282,7 @@ class KalproxNetRegressor(RegressorMixin, _Net):
             return Student(self._in_units(found.mean), self._y_scale * found.std, found.dof)
         return self._y_center + self._y_scale * found
 
-    def _unit(self, y: Array) -> Array:
+    def _targets(self, y: Array) -> Array:
         found: Array = ((y - self._y_center) / self._y_scale).astype(y.dtype)
         return found
 
@@ -340,24 +337,6 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     array([1])
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn all rows in one pass, in a random order, and forget what was learned before.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-        y : array of shape (n,)
-            The classes, at least two.
-
-        Returns
-        -------
-        KalproxNetClassifier
-        """
-        X, y = self._rows(X, y, reset=True)
-        self._begin(X, np.unique(y))
-        order = self._shuffled(len(X))
-        return self._learn(X[order], self._encoded(y[order], X.dtype))
-
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Learn more rows, in their order.
 
@@ -374,14 +353,11 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
         """
         first = not self.__sklearn_is_fitted__()
         X, y = self._rows(X, y, reset=first)
-        if first:
-            if classes is None:
-                raise ValueError("classes must be given in the first call of partial_fit: all that y will ever have.")
-            self._warn_of_few(X)
-            self._begin(X, np.unique(classes))
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        if first and classes is None:
+            raise ValueError("classes must be given in the first call of partial_fit: all that y will ever have.")
+        if not first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes must be those of the first call, {self.classes_}; got {classes}.")
-        return self._learn(X.astype(self.center_.dtype), self._encoded(y, self.center_.dtype))
+        return self._learn_more(X, y, classes)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of the classes, averaged over the belief about the weights.
@@ -417,22 +393,23 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
         check_classification_targets(y)
         return X, y
 
-    def _begin(self, X: Array, classes: Array) -> None:
+    def _begin(self, X: Array, y: Array) -> None:
         from kalprox.likelihoods import Bernoulli, Categorical
 
+        classes = np.unique(y)
         if len(classes) < 2:
             raise ValueError(f"y must have at least two classes; got one class only, {classes.tolist()}.")
         self.classes_ = classes
         outputs = 0 if len(classes) == 2 else len(classes)
         self._make(X, outputs, Categorical() if outputs else Bernoulli(), None)
 
-    def _encoded(self, y: Array, dtype: Any) -> Array:
+    def _targets(self, y: Array) -> Array:
         """Return y as 0 and 1, or for more classes as rows with a 1 for the class."""
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y must have only the classes {self.classes_}; it also has {unknown[:5]}.")
-        at = np.searchsorted(self.classes_, y)
-        return np.eye(len(self.classes_), dtype=dtype)[at] if len(self.classes_) > 2 else at.astype(dtype)
+        at, m, dtype = np.searchsorted(self.classes_, y), len(self.classes_), self.center_.dtype
+        return np.eye(m, dtype=dtype)[at] if m > 2 else at.astype(dtype)
 
 
 def _unpickled(kind: type[_Net], fitted: bool) -> _Net:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array, is_traced
-from kalprox.large.information import Structured
+from kalprox.large.information import Structured, informing_share
+from kalprox.large.prox import minimise
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
@@ -52,7 +53,7 @@ class StructuredPosterior(Posterior):
 
     @cached_property
     def _found(self) -> Any:
-        return self.data.minimise(self.regularizer, self._start)
+        return minimise(self.data.precision, self.data.mean, self.regularizer, self._start)
 
     @property
     def mean(self) -> Array:
@@ -79,5 +80,5 @@ class StructuredPosterior(Posterior):
             if g.quadratic:
                 total = total + np.asarray(2 * g.value(self.mean)).astype(data.rss.dtype)
             found = Noise.learned(total / data.fading, rows, 0.0)
-            return replace(found, dof=found.dof * data.informing_share)
+            return replace(found, dof=found.dof * informing_share(data.dropped))
         return Noise.known((1.0 if self.gamma is None else self.gamma) / self.likelihood.unit)

@@ -8,11 +8,11 @@ bounds of t(u) are exact.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from kalprox.base.arrays import Array, cast_on_jax, is_traced, namespace
+from kalprox.base.arrays import Array, cast_on_jax, is_traced, namespace, tree_map
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.low_rank import PlusLowRank, combined, cross
 from kalprox.regularizers import Regularizer
@@ -20,6 +20,7 @@ from kalprox.regularizers.base import per_coordinate
 from kalprox.regularizers.pieces import Pieces
 from kalprox.solvers.prox import Prox
 from kalprox.solvers.squares import default_tol
+from kalprox.solvers.terms import GroupTerms, PieceTerms
 
 __all__ = ["diagonal_hessian", "minimise", "ridge_of", "with_curvature"]
 
@@ -63,18 +64,19 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
         raise TypeError(f"The proximal step of {type(g).__name__} depends on values and cannot be traced by JAX.")
     if g.tangent(m) is not g:
         return _by_tangents(P, m, g)
-    groups = g.groups_of(len(m))
-    if pieces is None and groups is None:
+    if pieces is not None:
+        inner: _Inner = _Coordinates(g, pieces, len(m))
+    elif (groups := g.groups_of(len(m))) is not None:
+        inner = _Groups(g, *groups)
+    else:
         raise TypeError(
             f"{type(g).__name__} has no proximal step in a structured metric: use a separable or quadratic "
             "regulariser, GroupL1, or structure='dense'."
         )
-    host = PlusLowRank(_on_host(P.base), *(np.asarray(a, float) for a in (P.W, P.gram)))
+    host = tree_map(lambda a: np.asarray(a, float), P)
     at, begin = np.asarray(m, float), None if start is None else np.asarray(start, float)
-    metric = _diagonal_metric(host)
-    inner: _Inner = _Coordinates(metric.p, pieces) if pieces is not None else _Groups(metric.p, *groups)  # type: ignore[misc]
-    theta, steps = _root(metric, at, inner, begin)
-    found = _answer(host, at, g, theta, np.asarray(steps))
+    theta, steps = _root(*_diagonal_metric(host), at, inner, begin)
+    found = _answer(host, at, g, theta, np.asarray(steps), inner)
     return found._replace(theta=xp.asarray(theta, m.dtype), free=xp.asarray(found.free))
 
 
@@ -95,7 +97,7 @@ def with_curvature(P: PlusLowRank, g: Regularizer, theta: Array) -> PlusLowRank:
     if g.is_zero:
         return P
     if (groups := g.groups_of(len(theta))) is not None:
-        return _with_groups(P, *groups, g.free(theta), theta)
+        return _with_groups(P, _Groups(g, *groups), g.free(theta), theta)
     if g.pieces() is None and (A := g.root(len(theta))) is not None:
         return PlusLowRank.of(P.base, xp.concatenate([P.W, xp.asarray(A, P.W.dtype)]))
     h = diagonal_hessian(g, theta)
@@ -122,33 +124,25 @@ def ridge_of(g: Regularizer, d: int) -> Array | None:
     return pieces.l2
 
 
-def _with_groups(P: PlusLowRank, labels: np.ndarray, weights: np.ndarray, free: Array, theta: Array) -> PlusLowRank:
+def _with_groups(P: PlusLowRank, g: "_Groups", free: Array, theta: Array) -> PlusLowRank:
     """`with_curvature` of the group norm: its Hessian is w / n (I - t t') in each free group, with t of length 1.
 
     In a diagonal base each group becomes a dense block. Dense blocks of the base keep the diagonal of the Hessian only.
     """
     xp, dtype = namespace(theta), P.W.dtype
-    norms = _norms(labels, len(weights), np.asarray(theta, float))
-    curved = np.append(np.where(norms > 0, weights / np.where(norms > 0, norms, 1), 0.0), 0.0)  # the last for label -1
-    unit = np.asarray(theta, float) / np.append(np.where(norms > 0, norms, 1), 1.0)[labels]
+    curved, unit = g.curved(np.asarray(theta, float))
+    h = curved * (1 - unit**2)
     if P.base.dense:
-        return P.with_base(P.base.plus_diagonal(xp.asarray(curved[labels] * (1 - unit**2), dtype))).restricted(free)
-    order = np.argsort(labels, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-    layout = Layout.of(group for group in groups if labels[group[0]] >= 0)
-    single = np.ones(len(labels))
+        return P.with_base(P.base.plus_diagonal(xp.asarray(h, dtype))).restricted(free)
+    order = np.argsort(g.of, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(g.of[order])) + 1)
+    layout = Layout.of(group for group in groups if g.of[group[0]] < g.size)
     for index in layout.index:
-        single[index] = 0
-    h = curved[labels] * np.where(single > 0, 1 - unit**2, 1.0)
+        h[index] = curved[index]
     base = BlockDiagonal.diagonal(P.base.p + xp.asarray(h, dtype), layout)
-    stacks = zip(layout.index, base.dense, strict=True)
-    dense = (A - xp.asarray(_outer(curved[labels][i], unit[i]), dtype) for i, A in stacks)
+    outer = (curved[i][:, :, None] * unit[i][:, :, None] * unit[i][:, None, :] for i in layout.index)
+    dense = (A - xp.asarray(more, dtype) for A, more in zip(base.dense, outer, strict=True))
     return P.with_base(replace(base, dense=tuple(dense))).restricted(free)
-
-
-def _outer(c: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Return c t t' for each group, shape (n, s, s); c has one value in a group."""
-    return np.asarray(c[:, :, None] * t[:, :, None] * t[:, None, :])
 
 
 def _pieces_of(g: Regularizer, d: int) -> Pieces | None:
@@ -160,33 +154,22 @@ def _pieces_of(g: Regularizer, d: int) -> Pieces | None:
 
 
 def _is_quadratic(pieces: Pieces) -> bool:
-    l1, _, low, high = (None if is_traced(a) else np.asarray(a) for a in pieces)
-    if l1 is None or low is None or high is None:
+    if is_traced(pieces.l1, pieces.low, pieces.high):
         return False
-    return bool((l1 == 0).all() and (low == -np.inf).all() and (high == np.inf).all())
+    return bool((pieces.l1 == 0).all() and (pieces.low == -np.inf).all() and (pieces.high == np.inf).all())
 
 
-def _answer(P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array) -> Prox:
+def _answer(
+    P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array, inner: "_Inner | None" = None
+) -> Prox:
     """Return the minimiser, with its residual relative to the terms of the optimality condition."""
     xp = namespace(P, m, theta)
     move = theta - m
     slope = P.apply(move)
-    size = P.base.apply(abs(move)) + combined(abs(P.coordinates(move)), abs(P.W))
-    free = g.free(theta)
-    if (pieces := _pieces_of(g, len(m))) is not None:
-        left, right = pieces.slopes(theta)
-        curved = pieces.l2 * theta
-        away = xp.maximum(xp.maximum(left + curved + slope, -(right + curved + slope)), 0)
-        size = size + xp.abs(curved) + xp.where(xp.isfinite(pieces.l1), pieces.l1, 0)
-    elif (groups := g.groups_of(len(m))) is not None:
-        away, more = _group_residual(*groups, np.asarray(theta), np.asarray(slope))
-        size = size + more
-    else:
-        gradient = g.grad(theta)
-        away, size = abs(slope + gradient), size + abs(gradient)
-    scale = xp.where(size > 0, size, 1)
-    residual = (away / scale).max()
-    return Prox(theta, free, residual, steps, residual <= default_tol(m.dtype))
+    descent = -slope - g.grad(theta) if inner is None else inner.descent(theta, -slope)
+    size = P.base.apply(abs(move)) + combined(abs(P.coordinates(move)), abs(P.W)) + abs(slope + descent)
+    residual = (abs(descent) / xp.where(size > 0, size, 1)).max()
+    return Prox(theta, g.free(theta), residual, steps, residual <= default_tol(m.dtype))
 
 
 def _newton(P: PlusLowRank, m: Array, g: Regularizer, start: Array) -> tuple[Array, Any]:
@@ -216,60 +199,31 @@ def _newton(P: PlusLowRank, m: Array, g: Regularizer, start: Array) -> tuple[Arr
     return theta, xp.asarray(_STEPS)
 
 
-class _Metric(NamedTuple):
-    """diag(p) + W'W."""
-
-    p: np.ndarray
-    W: np.ndarray
-
-
-class _Inner(Protocol):
-    """g in the metric diag(p), coordinate by coordinate or group by group."""
-
-    def prox(self, v: np.ndarray) -> np.ndarray:
-        """Return argmin over t of 1/2 (t - v)'diag(p)(t - v) + g(t)."""
+class _Coordinates(PieceTerms):
+    """A g that is a sum over coordinates, in the metric diag(p)."""
 
     def value(self, t: np.ndarray) -> float:
-        """Return g(t) at a point that `prox` has returned."""
-
-    def curvature(self, t: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
-
-
-class _Coordinates(NamedTuple):
-    p: np.ndarray
-    pieces: Pieces
-
-    def prox(self, v: np.ndarray) -> np.ndarray:
-        return np.asarray(Pieces(*(np.asarray(a, float) for a in self.pieces)).prox(v, 1 / self.p))
-
-    def value(self, t: np.ndarray) -> float:
-        l1, l2 = (np.asarray(a, float) for a in self.pieces[:2])
+        l1, l2 = self.pieces[:2]
         return float((l1 * np.abs(t) + l2 / 2 * t**2).sum())
 
-    def curvature(self, t: np.ndarray, W: np.ndarray) -> np.ndarray:
-        left, right = self.pieces.slopes(t)
-        free = np.flatnonzero(np.asarray(left == right))
+    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
+        free = np.flatnonzero(self.free(t))
         columns = W[:, free]
-        return np.asarray(cross(columns / (self.p + np.asarray(self.pieces.l2, float))[free], columns))
+        return np.asarray(cross(columns / (p + self.pieces.l2)[free], columns))
 
 
-class _Groups:
+class _Groups(GroupTerms):
     """The group norm sum_g w_g ||t_g|| in the metric diag(p)."""
 
-    def __init__(self, p: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
-        self.p, self.weights = p, weights
-        self.penalised = np.flatnonzero(labels >= 0)
-        self.of = labels[self.penalised]
-
     def _sum(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.of, values, minlength=len(self.weights))
+        return np.bincount(self.of, values, self.size + 1)
 
-    def _norms(self, v: np.ndarray) -> np.ndarray:
-        """Return the norms n of the groups of the minimiser: the roots of sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
-        p, a = self.p[self.penalised], (self.p * v)[self.penalised]
-        w, n = self.weights, np.zeros(len(self.weights))
-        some = self._sum(a**2) > w**2
+    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """Return the minimiser, whose groups have the norms n with sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
+        p, w, n = scale, self.w, np.zeros(len(self.w))
+        a = p * v
+        some = (self._sum(a**2) > w**2) & (w > 0)
         active = some.copy()
         for _ in range(_STEPS):
             below = p * n[self.of] + w[self.of]
@@ -284,44 +238,38 @@ class _Groups:
             active = active & (step > 1e-15 * n)
             if not active.any():
                 break
-        return np.where(some, n, 0.0)
+        of, penalised = self.of, w[self.of] > 0
+        return np.where(penalised, a * n[of] / np.where(penalised, p * n[of] + w[of], 1), v)
 
-    def prox(self, v: np.ndarray) -> np.ndarray:
-        n = self._norms(v)
-        t, p = v.copy(), self.p[self.penalised]
-        below = p * n[self.of] + self.weights[self.of]
-        t[self.penalised] = (p * v[self.penalised]) * n[self.of] / np.where(below > 0, below, 1)
-        free = self.weights[self.of] == 0
-        t[self.penalised[free]] = v[self.penalised[free]]
-        return t
+    def curved(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return c and u of the Hessian c (I - u u') of each group, for each coordinate."""
+        norms = self._norms(t)
+        return self._per_norm(t)[self.of], t / np.where(norms > 0, norms, 1.0)[self.of]
 
-    def value(self, t: np.ndarray) -> float:
-        return float((self.weights * np.sqrt(self._sum(t[self.penalised] ** 2))).sum())
-
-    def curvature(self, t: np.ndarray, W: np.ndarray) -> np.ndarray:
-        norms = np.sqrt(self._sum(t[self.penalised] ** 2))
-        c = np.where(norms > 0, self.weights / np.where(norms > 0, norms, 1), 0.0)  # of each group
-        more, direction, free = np.zeros(len(t)), np.zeros(len(t)), np.ones(len(t), bool)
-        more[self.penalised], free[self.penalised] = c[self.of], ((norms > 0) | (self.weights == 0))[self.of]
-        direction[self.penalised] = t[self.penalised] / np.where(norms > 0, norms, 1)[self.of]
-        inverse = np.where(free, 1 / (self.p + more), 0.0)
+    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
+        c, (more, unit) = self._per_norm(t), self.curved(t)
+        inverse = np.where(self.free(t), 1 / (p + more), 0.0)
         whole = np.asarray(cross(W * inverse, W))
-        # the Hessian of a group is c (I - t t'): a rank one correction of diag(p + c) for each group
-        turned = (W * (inverse * direction))[:, self.penalised]
+        # the Hessian of a group is c (I - u u'): a rank one correction of diag(p + c) for each group
+        turned = W * (inverse * unit)
         sums = np.stack([self._sum(row) for row in turned]) if len(W) else np.zeros((0, len(c)))
-        left = 1 - c * self._sum((inverse * direction**2)[self.penalised])
-        share = np.where(norms > 0, c / np.where(left > 0, left, 1), 0.0)
-        return np.asarray(whole + (sums * share) @ sums.T)
+        left = 1 - c * self._sum(inverse * unit**2)
+        return np.asarray(whole + (sums * (c / np.where(left > 0, left, 1))) @ sums.T)
 
 
-def _root(metric: _Metric, m: np.ndarray, inner: _Inner, start: np.ndarray | None) -> tuple[np.ndarray, int]:
+_Inner = _Coordinates | _Groups
+
+
+def _root(
+    p: np.ndarray, W: np.ndarray, m: np.ndarray, inner: _Inner, start: np.ndarray | None
+) -> tuple[np.ndarray, int]:
     """Return the minimiser for the metric diag(p) + W'W, and the number of steps."""
-    p, W = metric
     eye, eps = np.eye(len(W)), np.finfo(float).eps
 
     def at(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """t(u), W (t(u) - m), and the concave function, in a form without cancellation."""
-        t = inner.prox(m - (u @ W) / p)
+        t = inner.prox(m - (u @ W) / p, p)
         move = t - m
         v = W @ move
         return t, v, float((p * move**2).sum() / 2 + u @ v + inner.value(t) - u @ u / 2)
@@ -334,7 +282,7 @@ def _root(metric: _Metric, m: np.ndarray, inner: _Inner, start: np.ndarray | Non
         left, size = float(np.linalg.norm(gradient)), float(np.linalg.norm(v) + np.linalg.norm(u))
         if left <= 4 * eps * size or (left <= _CLOSE * size and left > before / 2):  # rounding stops it
             return t, step
-        p_step = np.linalg.solve(eye + inner.curvature(t, W), gradient)
+        p_step = np.linalg.solve(eye + inner.within_rows(t, p, W), gradient)
         slope, length = float(gradient @ p_step), 1.0
         for _ in range(_HALVINGS):
             trial = at(u + length * p_step)
@@ -348,10 +296,10 @@ def _root(metric: _Metric, m: np.ndarray, inner: _Inner, start: np.ndarray | Non
     return t, _STEPS
 
 
-def _diagonal_metric(P: PlusLowRank) -> _Metric:
-    """Return P as diag(p) + W'W: each dense block is half of its smallest curvature, and directions for the rest."""
+def _diagonal_metric(P: PlusLowRank) -> tuple[np.ndarray, np.ndarray]:
+    """Return p, W of P = diag(p) + W'W: a dense block is half its smallest curvature, and directions for the rest."""
     if not P.base.dense:
-        return _Metric(P.base.p, P.W)
+        return P.base.p, P.W
     rows = sum(index.size for index in P.base.layout.index)
     if rows > _DENSE_ROWS:
         raise ValueError(
@@ -368,31 +316,8 @@ def _diagonal_metric(P: PlusLowRank) -> _Metric:
             more = np.zeros((len(columns), len(p)))
             more[:, columns] = (np.sqrt(values - part)[:, None] * vectors.T) * scale
             W.append(more)
-    return _Metric(p, np.concatenate(W))
+    return p, np.concatenate(W)
 
 
 def _on_host(base: BlockDiagonal) -> BlockDiagonal:
     return BlockDiagonal(np.asarray(base.p, float), tuple(np.asarray(A, float) for A in base.dense), base.layout)
-
-
-def _norms(labels: np.ndarray, groups: int, theta: np.ndarray) -> np.ndarray:
-    """Return the norm of each group, without a matrix of members."""
-    some = labels >= 0
-    return np.sqrt(np.bincount(labels[some], theta[some] ** 2, minlength=groups))
-
-
-def _group_residual(
-    labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, slope: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far minus the slope is from the subdifferential of g, and the size of its terms, per coordinate."""
-    norms = _norms(labels, len(weights), theta)
-    some = labels >= 0
-    of = labels[some]
-    along = np.zeros(len(theta))
-    along[some] = (weights / np.where(norms > 0, norms, 1))[of] * theta[some]
-    away, size = np.abs(slope + along), np.zeros(len(theta))
-    pull = np.sqrt(np.bincount(of, slope[some] ** 2, minlength=len(weights)))
-    beyond = np.maximum(pull - weights, 0)
-    away[some] = np.where(norms[of] > 0, away[some], beyond[of])
-    size[some] = weights[of]
-    return away, size

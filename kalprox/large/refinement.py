@@ -4,7 +4,7 @@ The descent is that of `kalprox.algorithms.descent`; its steps are found by `con
 held besides the rows and what the preconditioner has.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,9 +33,7 @@ _FEW = 64  # coordinates up to which eigenvectors come from the matrix
 _EIGEN = 1e-4  # the relative accuracy of the eigenvectors
 _LOST = 1e-12  # the share of the precision that rounding leaves
 _WEAK = 1e-8  # the precision of a coordinate that g does not penalise, relative to that of the rows
-_CORRECTIONS = (
-    10  # searches for the minimiser of a linear model, each of which corrects the one before; 1 or 2 are usual
-)
+_CORRECTIONS = 10  # searches for the minimiser of a linear model, each correcting the one before; 1 or 2 are usual
 _ROUGH, _FINEST = 0.1, 1e-12  # the accuracy of a step whose length is asked for, and of the most accurate ones
 _WORK = 400_000  # numbers in all of the probes, where these are more than the fewest
 _FEWEST, _PROBES = 3, 16  # random vectors by which the effective degrees of freedom are estimated, at least and at most
@@ -81,13 +79,10 @@ class MatrixFreeProblem(Problem):
         The number of products with the Jacobian and its transpose so far, each a pass over the rows.
     rows : float
         The number of rows, once a pass has counted them.
-    solve : callable or None
-        The preconditioner, see `kalprox.large.conjugate_gradients.Operator`.
     """
 
     products: int = 0
     rows: float = 0.0
-    solve: Callable[[Array], Array] | None = None
 
     def at(self, theta: Array) -> Point | None:
         self.count_pass()
@@ -104,7 +99,7 @@ class MatrixFreeProblem(Problem):
             A, target = self.prior
             away = target - A @ theta
             b, diagonal, prior = b + A.T @ away, diagonal + (A**2).sum(axis=0), float(away @ away)
-        local = Products(Operator(partial(self._product, self.likelihood, theta), diagonal, self.solve), b)
+        local = Products(Operator(partial(self._product, self.likelihood, theta), diagonal), b)
         eps = float(np.finfo(theta.dtype).eps)
         about = None, rows.loss, rows.rss, rows.size, prior, self.g(theta), rows.sums, eps
         return Point(theta, local, np.sqrt(rows.squares), *about)

@@ -8,7 +8,7 @@ where c has b entries. So the search is about c, with G = D P^-1 D', and costs O
 however many parameters there are. The rows are then folded as they are linearised at the minimiser.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,12 +17,13 @@ import scipy.sparse
 
 from kalprox.algorithms.parameters import guessed_numbers, warn_of_outliers
 from kalprox.base.arrays import Array
+from kalprox.large.conjugate_gradients import Operator, conjugate_gradients
 from kalprox.large.information import Structured, piece_rows
 from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 
-__all__ = ["LearnedRows", "Rows", "learn_rows"]
+__all__ = ["LearnedRows", "Rows", "learn_rows", "minimiser"]
 
 _PIECE = 256  # rows whose minimiser is found together, unless dense ones would take more than
 _BYTES = 1 << 27
@@ -30,6 +31,7 @@ _STEPS = 100  # of Newton's method; 4 to 8 are usual, and counts far below what 
 _HALVINGS = 40  # of a step that does not descend
 _CLOSE = 1e-4  # the change of an output, in units of its standard deviation, that ends the search
 _GOOD = 0.01  # the change at which the minimiser counts as found
+_SHARE, _PRODUCTS = 1e-6, 500  # what conjugate gradients leave of a residual, and how many products they may take
 _ROUNDING = 1e-12  # relative to the objective
 _TINY = float(np.finfo(float).tiny)
 _VAGUE = 20.0  # the variance of a predictor from which on its row says nothing about a dispersion
@@ -109,6 +111,43 @@ def learn_rows(data: Structured, given: Likelihood, learned: Learned | None, row
     return LearnedRows(data, learned, converged)
 
 
+@np.errstate(all="ignore")  # a step that overflows is halved
+def minimiser(data: Structured, before: Structured, likelihood: Likelihood, rows: Rows) -> tuple[Array, bool]:
+    """Return the minimiser of the loss of rows and of what was known before them, and whether it was found.
+
+    Newton's method starts at the mean after the rows, learned piece by piece. Conjugate gradients solve its equations,
+    with a pass over the rows for each product.
+
+    Parameters
+    ----------
+    data, before : Structured
+        After the rows and before them.
+    likelihood : Likelihood
+    rows : Rows
+        Of positive weight.
+    """
+    P, D, w, everywhere = before.precision, rows.D, rows.weights, np.ones(data.d, bool)
+    theta, precisions, bend = data.mean, 1 / data.variances(), w
+
+    def objective(theta: Array) -> float:
+        losses = likelihood.loss(rows.y, rows.outputs(theta))
+        return _or_infinite(w @ losses + P.quadratic(theta - before.mean) / 2)
+
+    H = Operator(lambda v: P.apply(v) + D.T @ (w * bend * (D @ v)), precisions, data.solve)
+    here = objective(theta)
+    for _ in range(_STEPS):
+        slope, *_, bend = _slope_and_bends(likelihood, rows.y, rows.outputs(theta))
+        downhill = P.apply(before.mean - theta) - D.T @ (w * slope)
+        step, _ = conjugate_gradients(H, downhill, everywhere, _SHARE, _PRODUCTS)
+        size, there = _descended(objective, theta, step, here)
+        if not np.isfinite(there) or there > here + _ROUNDING * abs(here):
+            return theta, False
+        theta, here = theta + size * step, there
+        if size == 1 and (likelihood.quadratic or (step**2 * precisions <= _GOOD**2).all()):
+            return theta, True
+    return theta, False
+
+
 def _learn_piece(data: Structured, likelihood: Likelihood, rows: Rows) -> tuple[Structured, Array, Array, bool]:
     """Return the information after a piece, its outputs before it, their variances, and whether the search ended."""
     with np.errstate(all="ignore"):  # a step that overflows is halved
@@ -155,29 +194,41 @@ def _minimiser(likelihood: Likelihood, rows: Rows, f0: Array, G: Array, c: Array
 
     def objective(c: Array) -> float:
         Gc = G @ c
-        total = float((w * likelihood.loss(y, f0 + Gc)).sum() + c @ Gc / 2)
-        return total if np.isfinite(total) else np.inf
+        return _or_infinite((w * likelihood.loss(y, f0 + Gc)).sum() + c @ Gc / 2)
 
     here, moved = objective(c), np.full(len(c), np.inf)
     for _ in range(_STEPS):
         slope, *bends = _slope_and_bends(likelihood, y, f0 + G @ c)
         for bend in bends:
             step = np.linalg.solve(np.eye(len(c)) + (w * bend)[:, None] * G, -(c + w * slope))
-            moved, size, there = np.abs(G @ step), 1.0, objective(c + step)
+            moved, there = np.abs(G @ step), objective(c + step)
             if there <= here + _ROUNDING * abs(here):
                 break
         if not np.isfinite(moved).all():
             return c, False
-        while not there <= here + _ROUNDING * abs(here) and size > 0.5**_HALVINGS:
-            size /= 2
-            there = objective(c + size * step)
-        if not there <= here + _ROUNDING * abs(here):
+        size, there = _descended(objective, c, step, here, there)
+        if there > here + _ROUNDING * abs(here):
             break
         c, here = c + size * step, there
         moved = moved / np.sqrt(spread / (1 + w * bend * spread) + _TINY)
         if size == 1 and (moved <= _CLOSE).all():
             break
     return c, bool((moved <= _GOOD).all())
+
+
+def _or_infinite(total: Any) -> float:
+    return float(total) if np.isfinite(total) else np.inf
+
+
+def _descended(
+    objective: Callable[[Array], float], at: Array, step: Array, here: float, there: float | None = None
+) -> tuple[float, float]:
+    """Return the share of a step with which the objective does not grow, halved up to 40 times, and its value there."""
+    size, there = 1.0, objective(at + step) if there is None else there
+    while there > here + _ROUNDING * abs(here) and size > 0.5**_HALVINGS:
+        size /= 2
+        there = objective(at + size * step)
+    return size, there
 
 
 def _slope_and_bends(likelihood: Likelihood, y: Array, f: Array) -> tuple[Array, ...]:

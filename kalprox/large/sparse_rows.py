@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_finite, check_positive
+from kalprox.base.checks import check_finite
 from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.block_diagonal import squares as squares_of
 from kalprox.large.low_rank import PlusLowRank, Truncated, combined, inner_root, largest
 
-__all__ = ["fold_sparse"]
+__all__ = ["Weighed", "fold_sparse"]
 
 Structured = Any  # kalprox.large.information.Structured, which imports this file
 
 _ROWS = 64  # that are made dense together on the columns that they touch, at least
 
 
-class _Piece(NamedTuple):
-    """Some sparse rows of positive weight, and what each of them has besides."""
+class Weighed(NamedTuple):
+    """Rows, which may be sparse, and what each of them has besides."""
 
     D: Any
     targets: Array
@@ -30,15 +30,7 @@ class _Piece(NamedTuple):
 
 
 def fold_sparse(
-    info: Structured,
-    D: Any,
-    targets: Array,
-    weights: Array | None = None,
-    counts: Array | None = None,
-    squares: Array | None = None,
-    *,
-    longest: int,
-    keep: Callable[[Structured, Truncated], Structured],
+    info: Structured, rows: Weighed, longest: int, keep: Callable[[Structured, Truncated], Structured]
 ) -> Structured:
     """Return an information of NumPy arrays with a block of sparse rows; see `Structured.fold`.
 
@@ -48,35 +40,26 @@ def fold_sparse(
     Parameters
     ----------
     info : Structured
-    D : sparse matrix of shape (b, d)
-    targets, weights, counts, squares
-        See `Structured.fold`.
+    rows : Weighed
     longest : int
         The number of rows of a piece; at least 64 are taken.
     keep : callable
         Returns an information with a precision that was truncated.
     """
-    ones = np.ones(len(targets))
-    if weights is not None:
-        check_positive("weights", weights, strict=False)
-    weights = ones if weights is None else weights
-    counts = weights if counts is None else counts
-    rows = _Piece(D, targets, weights, counts, counts if squares is None else squares)
-    pieces = _pieces(rows, max(_ROWS, longest))
-    if not info.rank and not info.precision.base.layout.groups:
+    pieces, blocks = _pieces(rows, max(_ROWS, longest)), bool(info.precision.base.layout.groups)
+    if not info.rank and not blocks:
         return _on_the_diagonal(info, pieces)
     for piece in pieces:
-        blocks = bool(info.precision.base.layout.groups)
         info = info.fold(piece.D.toarray(), *piece[1:]) if blocks else _with_directions(info, piece, keep)
     return info
 
 
-def _pieces(rows: _Piece, longest: int) -> Iterator[_Piece]:
+def _pieces(rows: Weighed, longest: int) -> Iterator[Weighed]:
     """Yield the rows of positive weight, `longest` at a time."""
     used = np.flatnonzero(rows.weights > 0)
     for start in range(0, len(used), longest):
         some = used[start : start + longest]
-        piece = _Piece(*(a[some] for a in rows))
+        piece = Weighed(*(a[some] for a in rows))
         check_finite("D", piece.D.data)
         check_finite("targets", piece.targets)
         yield piece
@@ -90,7 +73,7 @@ def _touched(D: Any) -> tuple[Array, Array]:
     return columns, dense
 
 
-def _on_the_diagonal(info: Structured, pieces: Iterable[_Piece]) -> Structured:
+def _on_the_diagonal(info: Structured, pieces: Iterable[Weighed]) -> Structured:
     """Fold pieces into an information whose precision is diagonal. O(d), and the number of entries of the rows."""
     p, mean, whole = info.precision.base.p.copy(), info.mean.copy(), info
     p0 = np.broadcast_to(info.prior_precision, (info.d,))
@@ -110,7 +93,7 @@ def _on_the_diagonal(info: Structured, pieces: Iterable[_Piece]) -> Structured:
 
 
 def _with_directions(
-    info: Structured, piece: _Piece, keep: Callable[[Structured, Truncated], Structured]
+    info: Structured, piece: Weighed, keep: Callable[[Structured, Truncated], Structured]
 ) -> Structured:
     """Fold a piece into an information whose precision is diagonal, but for directions, of which `rank` stay."""
     P = info.precision

@@ -16,9 +16,9 @@ from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.factor import StructuredFactor
-from kalprox.large.information import Structured, piece_rows
+from kalprox.large.information import Structured, informing_share, piece_rows
 from kalprox.large.low_rank import PlusLowRank
-from kalprox.large.rows import Rows, learn_rows
+from kalprox.large.rows import Rows, learn_rows, minimiser
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.intervals import Estimate
@@ -230,19 +230,9 @@ class StructuredState(State):
 
     @cached_property
     def belief(self) -> StructuredBelief:
-        return StructuredBelief(
-            self.settings,
-            self.data,
-            self.fixed,
-            self.noise_found,
-            self.learned,
-            self.fit_converged,
-            self.fit_column_std,
-            self.fit_outside,
-            self.seen,
-            n_passes=self.n_passes,
-            fit_message=self.message,
-        )
+        names = "settings", "data", "fixed", "noise_found", "learned", "fit_converged", "fit_column_std", "fit_outside"
+        held = {name: getattr(self, name) for name in (*names, "seen", "n_passes")}
+        return StructuredBelief(**held, fit_message=self.message)
 
     @property
     def predicts(self) -> bool:
@@ -301,9 +291,8 @@ class StructuredState(State):
         out = refine(model, g, rows, first, **options)
         std = np.sqrt(seen.X.squares / seen.X.rows) if settings.function is None else None
         noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
-        data = replace(
-            data, rss=(data.rows - design.first) * out.noise_var
-        )  # so that a stream goes on with this noise variance
+        rss = (data.rows - design.first) * out.noise_var  # so that a stream goes on with this noise variance
+        data = replace(data, rss=rss)
         about_fit = out.passes, out.converged, out.message, std, seen.y.outside
         return cls(settings, data, design, noise, learned_by(out), *about_fit), folded.counts
 
@@ -321,35 +310,46 @@ class StructuredState(State):
             check(settings, way="offset")
         new = Targets.of(settings, block)
         check_targets(settings, new, new, block)
-        counts, inputs = settings.counts(block.weights), self.fixed.rows(block.X, block.offset)
         about: dict[str, Any] = {}
         if likelihood.quadratic:
-            data = self.data.fold(inputs, block.y, block.weights, counts)
+            inputs = self.fixed.rows(block.X, block.offset)
+            data = self.data.fold(inputs, block.y, block.weights, settings.counts(block.weights))
         else:
-            ones, zeros = np.ones(len(block)), np.zeros(len(block))
-            inputs = inputs if block.offset is None else inputs[:, : self.fixed.size]
-            weights, counts = (ones if a is None else a for a in (block.weights, counts))
-            rows = Rows(inputs, block.y, weights, counts, zeros if block.offset is None else block.offset)
-            data, about["learned"], converged = learn_rows(self.data, likelihood, self.learned, rows)
+            data, about["learned"], converged = learn_rows(self.data, likelihood, self.learned, self._rows(block))
             if not converged:
                 about |= {"fit_converged": False, "message": _NOT_FOUND}
         about["seen"] = Moments.of(block) if self.seen is None else self.seen.with_rows(block)
         found = replace(self, data=data, **about)
         return replace(found, noise_found=found._noise_of_stream())
 
-    def settled(self, batch: Block | ArraySource) -> "StructuredState":
-        """Return the state after the first batch, fitted in several passes if it has 20 rows for each parameter.
+    def settled(self, batch: Block | ArraySource, before: "StructuredState") -> "StructuredState":
+        """Return the state after a batch, fitted in several passes if it has 20 rows for each parameter.
 
-        Learned piece by piece, the first rows are weighed by a precision that has lost its correlations, and where
-        columns go together or change slowly the estimate stays far from the minimiser. Fewer rows may be fitted too
-        well, as if they had no noise, and then no later ones move the estimate.
+        Learned piece by piece, rows are weighed by a precision that has lost its correlations, and where columns go
+        together or change slowly the estimate stays far from the minimiser. That matters for the first batch, and for
+        one with at least as many rows as all before it, which then count as the prior that they are in the structure.
+        Fewer rows may be fitted too well, as if they had no noise, and then no later ones move the estimate.
         """
-        if self.data.rows < _MANY * self.data.d:
+        learned = float(before.data.rows)
+        if self.data.rows - learned < max(_MANY * self.data.d, learned):
             return self
+        if learned:
+            rows = self._rows(counting(Block(batch.X, batch.y, batch.weights, offset=batch.offset)))
+            theta, converged = minimiser(self.data, before.data, self.belief.likelihood, rows)
+            about: dict[str, Any] = {} if converged else {"fit_converged": False, "message": _NOT_FOUND}
+            return replace(self, data=replace(self.data, mean=theta), **about)
         if isinstance(batch, Block):
             batch = ArraySource(batch.X, batch.y, batch.weights, offset=batch.offset, keep_sparse=True)
         fitted, _ = self.fit(self.settings, batch, self)
         return replace(fitted, seen=self.seen)
+
+    def _rows(self, block: Block) -> Rows:
+        """Return the inputs of the predictor in a block of rows of positive weight."""
+        inputs, ones = self.fixed.rows(block.X, block.offset), np.ones(len(block))
+        weights, counts = (ones if a is None else a for a in (block.weights, self.settings.counts(block.weights)))
+        if block.offset is None:
+            return Rows(inputs, block.y, weights, counts, 0 * ones)
+        return Rows(inputs[:, : self.fixed.size], block.y, weights, counts, block.offset)
 
     def _noise_of_stream(self) -> Noise:
         """Return the noise variance; one that is learned is a mean square of the errors of predictions."""
@@ -359,7 +359,7 @@ class StructuredState(State):
         if likelihood.majorizes:
             return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
         found = Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
-        return replace(found, dof=found.dof * data.informing_share)
+        return replace(found, dof=found.dof * informing_share(data.dropped))
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.

@@ -1,9 +1,10 @@
 """A block of rows as proximal steps in a structured metric."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from kalprox.large.information import (
     with_room,
 )
 from kalprox.large.posterior import StructuredPosterior
+from kalprox.large.prox import minimise
+from kalprox.large.sparse_rows import Weighed
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Linear, Model, Predictor, padded_length
@@ -37,39 +40,29 @@ _STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is t
 _HALVINGS = 8  # of a step that does not descend
 _GOOD = 0.02  # the error of the promised losses, as a share of the promised decrease, with which a step is good enough
 _CLOSE = 0.1  # the same for one row, in units of the noise variance
+_WEIGHTS = "weights", "counts", "squares"
+_ARRAYS = "X", "y", *_WEIGHTS  # of a block
 _BYTES = 1 << 28  # of the Jacobian of a piece; on an accelerator, whose memory is larger, 16 times as much
 
 
-class State(Protocol):
-    """What is read of a state of the filter."""
-
-    @property
-    def problem(self) -> Problem: ...
-    @property
-    def data(self) -> Structured: ...
-    @property
-    def estimate(self) -> Array: ...
-    @property
-    def learned(self) -> Learned | None: ...
-    @property
-    def inner(self) -> Regularizer: ...
-
-
 class Found(NamedTuple):
-    """What the filter knows after a block."""
+    """What the filter knows: see `kalprox.large.filter.StructuredState`."""
 
     data: Structured
     estimate: Array
     learned: Learned | None
 
 
-def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found, Array]:
+def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: Array | None) -> tuple[Found, Array]:
     """Return what is known after a block, of whose weights forgetting has left what is due, and its rounding error.
 
     Parameters
     ----------
-    state : State
-        Before the block; what it knows has been faded.
+    p : Problem
+    g : Regularizer
+        Under which rows are linearised.
+    start : Found
+        Before the block; its data have been faded.
     block : Block
     left : float or None
         The share of the rows before that forgetting has left; None if nothing was forgotten.
@@ -78,45 +71,49 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found,
     -------
     found : Found
     rounding : array of shape ()
-        See `Structured.rounding`.
+        See `kalprox.large.low_rank.PlusLowRank`.
     """
-    p, before = state.problem, state.learned
-    if p.exact and isinstance(p.model, Linear) and p.model.outputs is None:
-        data = state.data.fold(block.X, block.y, block.weights, block.counts, block.squares)
-        return Found(data, state.estimate, before), data.rounding
-    rows = _longest(state.data, block)
+    data, estimate, before = start
+    if _is_exact(p):
+        data = data.fold(block.X, block.y, block.weights, block.counts, block.squares)
+        return Found(data, estimate, before), data.precision.rounding
+    rows = _longest(data, block)
     if before is not None and left is not None:
         before = Learned(before.numbers, left * before.sums)
     elif before is None and p.likelihood.parameter is not None:
-        before = first_numbers(p.model, p.likelihood, state.estimate, _part(block, 0, min(rows, len(block)), rows))
+        before = first_numbers(p.model, p.likelihood, estimate, _part(block, 0, min(rows, len(block)), rows))
     outputs = int(np.prod(block.y.shape[1:], initial=1))
-    start = Found(ready_for(state.data, outputs * len(block)), state.estimate, before)
-    arrays, xp = _arrays(block), namespace(state.data.mean, block.X, block.y)
-    if not learns_compiled(state, block.X, block.y):
-        found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
+    start = Found(ready_for(data, outputs * len(block)), estimate, before)
+    arrays = tuple(getattr(block, name) for name in _ARRAYS)
+    xp = namespace(data.mean, block.X, block.y)
+    if not learns_compiled(p, g, data, block.X, block.y):
+        found, about = _learn_pieces(p, g, start, arrays, rows=rows, n=len(block), loops=np)
     else:
-        alone = not is_traced(p, state.inner, start, arrays)
+        alone = not is_traced(p, g, start, arrays)
         found, about = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)(
-            p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
+            p, g, start, arrays, rows=rows, n=len(block), loops=xp
         )
     if is_traced(found):
-        return found._replace(data=in_form_of(state.data, found.data)), about[1]
+        return found._replace(data=in_form_of(data, found.data)), about[1]
     about = np.asarray(about)  # all that is checked comes to the host at once
     if not about[0]:
         checked_rows(block.X, block.y, block.weights)
-        check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
+        check_expansion(expand(p.model, p.likelihood, estimate, block, descent=True), len(block))
         raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
     if before is not None and found.learned is not None:
         warn_of_outliers(p.likelihood, before, found.learned)
     return found, about[1]
 
 
-def learns_compiled(state: State, *arrays: Array) -> bool:
+def learns_compiled(p: Problem, g: Regularizer, data: Structured, *arrays: Array) -> bool:
     """Whether a block of these arrays is learned by one program, which also looks at its values."""
-    p, traced = state.problem, is_traced(state.data, arrays)
-    exact = p.exact and isinstance(p.model, Linear) and p.model.outputs is None
-    on_jax = namespace(state.data.mean, *arrays) is not np
-    return on_jax and not exact and (state.inner.is_zero or traced)  # a prox with kinks is on the host
+    on_jax = namespace(data.mean, *arrays) is not np
+    return on_jax and not _is_exact(p) and (g.is_zero or is_traced(data, arrays))  # a prox with kinks is on the host
+
+
+def _is_exact(p: Problem) -> bool:
+    """Whether rows need no linearisation."""
+    return p.exact and isinstance(p.model, Linear) and p.model.outputs is None
 
 
 def _longest(data: Structured, block: Block) -> int:
@@ -146,7 +143,8 @@ def _learn_pieces(
     The loops are those of Python if `loops` is NumPy, and else compiled. The second array is (1 if all is finite and 0
     otherwise, the rounding error of the precision).
     """
-    block = _padded(Block(arrays[0], arrays[1], arrays[2], counts=arrays[3], squares=arrays[4]), rows)
+    given: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
+    block = _padded(Block(**given), rows)
     xp = namespace(start.data.mean)
     integer = int if loops is np else partial(xp.asarray, dtype=np.int32)
 
@@ -163,10 +161,10 @@ def _learn_pieces(
         return found, integer(first + taken), integer(longer)
 
     found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
-    data = found.data
+    data, rounding = found.data, found.data.precision.rounding
     finite = xp.isfinite(data.rss) & xp.isfinite(data.traces).all()
     finite = finite if loops is np else finite & are_fine(arrays[0], arrays[1], arrays[2])
-    return found, xp.stack([finite.astype(data.rounding.dtype), data.rounding])
+    return found, xp.stack([finite.astype(rounding.dtype), rounding])
 
 
 def _learn(
@@ -254,6 +252,15 @@ def proximal_step(
     rounding = float(np.finfo(np.dtype(theta.dtype)).eps) ** 0.5
     enough = asarray_like(_CLOSE * unit, theta) * asarray_like(length, theta)
 
+    def beyond(theta: Array) -> Array:
+        return data.quadratic(theta - data.mean) / 2 + g.value(theta)
+
+    def losses(theta: Array) -> Array:
+        return _losses(likelihood, _outputs(model, theta, block.X), block)
+
+    def objective(theta: Array) -> Array:
+        return _finite(losses(theta).sum()) + beyond(theta)
+
     def unfinished(carry: Any) -> Any:
         return ~carry[3] & ~carry[4] & (carry[0] < _STEPS)
 
@@ -261,10 +268,19 @@ def proximal_step(
         i, theta = carry[:2]
         at = expand(model, likelihood, theta, block, descent=True)
         check_expansion(at, len(block))
-        found = _proposal(data, g, model, likelihood, block, theta, at, length * outputs)
-        new, trial, here, there, promised, error = found
+        new = _folded(data, at, theta, length * outputs, bent=not model.linear)
+        trial = _mode(new, g, theta)
+        moved = at.D @ (trial - theta)
+        change = moved * (moved / 2 - at.targets)
+        change = (change if at.weights is None else at.weights * change).reshape(len(block), -1).sum(axis=1)
+        before, after = beyond(theta), beyond(trial)
+        left, right = _losses(likelihood, at.f.reshape(block.y.shape), block), losses(trial)
+        with np.errstate(all="ignore"):
+            error = _finite(xp.abs(right - left - change).sum())  # of the losses that the linearisation promised
+        promised = before - after - change.sum()  # the decrease
+        here, there = _finite(left.sum()) + before, _finite(right.sum()) + after
         good = (error <= xp.maximum(_GOOD * promised, enough)) | (xp.abs(promised) <= rounding * xp.abs(here))
-        trial, there = _descended(loops, _Objective(data, g, model, likelihood, block), theta, trial, here, there, good)
+        trial, there = _descended(loops, objective, theta, trial, here, there, good)
         stuck = ~good & ~(there <= here)
         return i + 1, xp.where(stuck, theta, trial), new, good, stuck
 
@@ -291,72 +307,18 @@ def _descended(
     return theta + size * (trial - theta), there
 
 
-def _proposal(
-    data: Structured,
-    g: Regularizer,
-    model: Model,
-    likelihood: Likelihood,
-    block: Block,
-    theta: Array,
-    at: Expansion,
-    taken: Any,
-) -> "_Proposal":
-    """Return the minimiser of the sum with the block as linearised at theta."""
-    new = _folded(data, at, theta, taken, bent=not model.linear)
-    trial = _mode(new, g, theta)
-    moved = at.D @ (trial - theta)
-    change = moved * (moved / 2 - at.targets)
-    change = (change if at.weights is None else at.weights * change).reshape(len(block), -1).sum(axis=1)
-    before, after = _beyond(data, g, theta), _beyond(data, g, trial)
-    here = _losses(likelihood, at.f.reshape(block.y.shape), block)
-    there = _losses(likelihood, _outputs(model, trial, block.X), block)
-    with np.errstate(all="ignore"):
-        error = _finite(namespace(here).abs(there - here - change).sum())
-    promised = before - after - change.sum()
-    return _Proposal(new, trial, _finite(here.sum()) + before, _finite(there.sum()) + after, promised, error)
-
-
-class _Proposal(NamedTuple):
-    """The information with a block as linearised, the minimiser, and how good the linearisation was."""
-
-    new: Structured
-    trial: Array
-    here: Array  # the sum at theta
-    there: Array  # the sum at the minimiser
-    promised: Array  # the decrease that the linearisation promised
-    error: Array  # the absolute errors of the promised losses, added up over rows
-
-
-class _Objective(NamedTuple):
-    """The loss of a block plus 1/2 ||theta - m||_P^2 + g."""
-
-    data: Structured
-    g: Regularizer
-    model: Model
-    likelihood: Likelihood
-    block: Block
-
-    def __call__(self, theta: Array) -> Array:
-        losses = _losses(self.likelihood, _outputs(self.model, theta, self.block.X), self.block)
-        return _finite(losses.sum()) + _beyond(self.data, self.g, theta)
-
-
-def _beyond(data: Structured, g: Regularizer, theta: Array) -> Array:
-    return data.quadratic(theta - data.mean) / 2 + g.value(theta)
-
-
 def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: bool = False) -> Structured:
     """Return the information with the first rows of an expansion; the others have weight 0."""
     ones = namespace(at.D).ones_like(at.targets)
     weights = ones if at.weights is None else at.weights
     counts = weights if at.counts is None else at.counts
     squares = counts if at.squares is None else at.squares
-    return append(data, at.D, at.targets, weights, counts, squares, taken, theta, bent=bent)
+    return append(data, Weighed(at.D, at.targets, weights, counts, squares), taken, theta, bent=bent)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:
     """Return the minimiser of g and the information together."""
-    return data.mean if g.is_zero else data.minimise(g, start).theta
+    return data.mean if g.is_zero else minimise(data.precision, data.mean, g, start).theta
 
 
 def _losses(likelihood: Likelihood, f: Array, block: Block) -> Array:
@@ -389,51 +351,43 @@ def _values(model: Any, theta: Array, X: Array) -> Array:
     return jax.vmap(model.value, in_axes=(None, 0))(theta, X)
 
 
+def _changed(rows: Block | Expansion, names: tuple[str, ...], change: Callable[[Array], Array]) -> dict[str, Any]:
+    """Return the arrays of these names, each changed; None where there is none."""
+    return {name: None if (a := getattr(rows, name)) is None else change(a) for name in names}
+
+
 def _padded(block: Block, more: int) -> Block:
     """Return a block with copies of its last row, on JAX arrays, so that every part of it can have one shape."""
     xp = namespace(block.X)
     if xp is np:
         return block
-    X, y, weights, counts, squares = (
-        None if a is None else xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)]) for a in _arrays(block)
-    )
-    return Block(X, y, weights, counts=counts, squares=squares)
+    return Block(**_changed(block, _ARRAYS, lambda a: xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)])))
 
 
 def _part(block: Block, start: Any, length: Any, shape: int) -> Block:
     """Return `length` rows of a block; on JAX arrays they are `shape` rows, of which the last have weight 0."""
     on_numpy = namespace(block.X) is np
     shape = length if on_numpy else shape
-    X, y, weights, counts, squares = (None if a is None else window(a, start, shape) for a in _arrays(block))
-    part = Block(X, y, weights, counts=counts, squares=squares)
+    part = Block(**_changed(block, _ARRAYS, lambda a: window(a, start, shape)))
     return part if on_numpy else _first_rows(part, length)
-
-
-def _arrays(block: Block) -> tuple[Array | None, ...]:
-    return block.X, block.y, block.weights, block.counts, block.squares
 
 
 def _first_rows(block: Block, taken: Any) -> Block:
     """Return the first rows of a block; on JAX arrays, whose shapes stay, the others have weight 0."""
     if namespace(block.X) is np:
         return _part(block, 0, taken, taken)
-    fields = (block.weights, block.counts, block.squares)
-    weights, counts, squares = (None if a is None else _masked(a, taken) for a in fields)
-    return Block(block.X, block.y, weights, counts=counts, squares=squares)
+    return replace(block, **_changed(block, _WEIGHTS, lambda a: _masked(a, taken)))
 
 
 def _first(at: Expansion, taken: Any, rows: int) -> Expansion:
     """Return the expansion of the first rows of a block, as `_first_rows`."""
     n = taken * (len(at.f) // rows)  # a row of the block is one row for each output
     if namespace(at.D) is np:
-        f, D, targets, weights, counts, squares = (
-            None if a is None else a[:n] for a in (at.f, at.D, at.targets, at.weights, at.counts, at.squares)
-        )
-        return Expansion(f, D, targets, weights, at.loss, counts, squares)
-    ones = namespace(at.D).ones_like(at.targets)
-    weights = _masked(ones if at.weights is None else at.weights, n)
-    counts, squares = (None if a is None else _masked(a, n) for a in (at.counts, at.squares))
-    return at._replace(weights=weights, counts=weights if counts is None else counts, squares=squares)
+        return at._replace(**_changed(at, ("f", "D", "targets", *_WEIGHTS), lambda a: a[:n]))
+    weights = namespace(at.D).ones_like(at.targets) if at.weights is None else at.weights
+    counts = weights if at.counts is None else at.counts
+    at = at._replace(weights=weights, counts=counts)
+    return at._replace(**_changed(at, _WEIGHTS, lambda a: _masked(a, n)))
 
 
 def _masked(values: Array, n: Any) -> Array:

@@ -13,7 +13,7 @@ from kalprox.learning.innovations import Innovations
 from kalprox.learning.path import Path
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State, Step
-from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.sources import Block, Counts, Source
 
 __all__ = ["Around"]
 
@@ -127,9 +127,6 @@ class Around(State):
 
     def closed(self) -> Self:
         return replace(self, inner=self.inner.closed())
-
-    def settled(self, batch: Block | ArraySource) -> Self:
-        return replace(self, inner=self.inner.settled(batch))
 
     def without_rows(self) -> Self:
         return replace(self, inner=self.inner.without_rows())

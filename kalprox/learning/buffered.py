@@ -125,11 +125,11 @@ class Buffered:
         else:
             state, tracking = self.after_rows()
             state = state if settings is self.settings else under(state, settings)
+        before = state
         if not isinstance(batch, Block) and state.core.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
         state, tracking, counts, made = step(settings, state, tracking, blocks, self.n_rows, call)
-        if self.folded is None:
-            state = state.settled(batch)
+        state = state.settled(batch, before)
         self.settings = settings
         self.keep(state, tracking)
         self.n_rows += counts.good

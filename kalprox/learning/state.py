@@ -183,8 +183,8 @@ class State(PickledFields, ABC):
         """Return the state with the scores of the rows of a source, which it has learned, if it sums scores."""
         return self
 
-    def settled(self, batch: Block | ArraySource) -> Self:
-        """Return the state after the first batch, whose rows are at hand once more."""
+    def settled(self, batch: Block | ArraySource, before: Self) -> Self:
+        """Return the state after a batch, given the one before it; the rows are at hand once more."""
         return self
 
     @property

@@ -97,6 +97,63 @@ def test_a_first_batch_with_a_structure_is_fitted_as_fit_does(likelihood, sparse
     np.testing.assert_allclose(streamed.intercept_, fitted.intercept_, rtol=1e-4)
 
 
+def in_batches(model, X, y, sizes, **about):
+    for i, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        model.partial_fit(X[i : i + size], y[i : i + size], **about)
+    return model
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student", "poisson", "bernoulli"])
+@pytest.mark.parametrize("sizes", [(1, 16, 17, 3000), (1, 3033), (60, 2974)])
+def test_a_long_batch_after_short_ones_is_fitted_as_fit_does(likelihood, sizes):
+    """Learned piece by piece, its coefficients were off by up to 18 of their standard errors, and nothing said so.
+
+    The share of the first rows, whose correlations the structure has dropped, may move them by half of one.
+    """
+    X, mean, rng = slow_columns(62, 3034)
+    rate = np.clip(mean, -5, 5)
+    targets = {"student": mean + rng.standard_t(4, size=3034), "gaussian": mean + rng.normal(size=3034)}
+    targets |= {
+        "poisson": 1.0 * rng.poisson(np.exp(rate / 3)),
+        "bernoulli": 1 * (rng.random(3034) < 1 / (1 + np.exp(-rate))),
+    }
+    classes = likelihood == "bernoulli"
+    kind, about = (KalproxClassifier, {}) if classes else (KalproxRegressor, {"likelihood": likelihood})
+    fitted = kind(structure="diagonal", diagnose=False, **about).fit(X, targets[likelihood])
+    streamed = kind(structure="diagonal", diagnose=False, **about)
+    in_batches(streamed, X, targets[likelihood], sizes, **({"classes": [0, 1]} if classes else {}))
+    assert streamed.converged_
+    with pytest.warns(UserWarning, match="may be too small"):
+        assert np.abs((streamed.coef_ - fitted.coef_) / fitted.coef_std_).max() < 0.5
+
+
+@pytest.mark.parametrize("structure", ["diagonal", kp.structures.LowRank(1)])
+def test_rows_in_the_order_of_a_column_are_learned_as_fit_does(structure):
+    """The first row alone says where columns are centred, which is their largest value here."""
+    rng = np.random.default_rng(63)
+    X = rng.normal(size=(4000, 3))
+    X = X[np.argsort(-X[:, 1])]
+    y = X @ [1.0, -2.0, 0.5] + 3 + rng.normal(size=4000)
+    fitted = KalproxRegressor(diagnose=False).fit(X, y)
+    streamed = in_batches(KalproxRegressor(structure=structure), X, y, (1, 20, 3979))
+    np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=0, atol=2.5 * fitted.coef_std_.min())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shuffled_independent_rows_are_learned_in_silence(seed):
+    rng = np.random.default_rng(seed + 200)
+    X = rng.normal(size=(1500, 4)) + [0.0, 1.0, -2.0, 0.5]
+    y = X @ [1.0, -2.0, 0.5, 0.0] + 3 + rng.normal(size=1500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (1, 16, 17, 366, 600, 500))
+        model.predict(X[:5], return_std=True)
+        assert model.converged_
+    exact = KalproxRegressor(diagnose=False).fit(X, y)
+    model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (1, 16, 1483))
+    assert np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max() < 2
+
+
 def test_later_batches_stay_near_the_estimate_of_all_rows():
     """The largest error of two coefficients was .08 on average over ten streams, and .19 in one of them."""
     off = []

@@ -9,6 +9,8 @@ import pytest
 
 from kalprox.large import information as structured
 from kalprox.large.information import append, informing_share, piece_rows, ready_for, rss_with, with_room
+from kalprox.large.prox import minimise
+from kalprox.large.sparse_rows import Weighed
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
 from kalprox.structures import Blocks, Dense, Diagonal, LastLayer, LowRank, structure_of
@@ -144,7 +146,7 @@ def test_draws_reproduce_the_covariance(structure):
     X, y, w, m0, p0 = rows()
     info = structure.start(m0, p0).fold(X, y, w)
     V = np.linalg.inv(info.apply(np.eye(D)))
-    drawn = info.draws(np.eye(info.normals))  # each column of the root, so that the covariance is exact
+    drawn = info.precision.draws(np.eye(info.precision.normals))  # each column of the root: exact
     np.testing.assert_allclose(drawn.T @ drawn, V, rtol=1e-9, atol=1e-12)
     white = info.factor(Zero(), info.mean).whitened(X)
     np.testing.assert_allclose(white @ white.T, X @ V @ X.T, rtol=1e-9, atol=1e-12)
@@ -170,7 +172,7 @@ def test_the_proximal_step_is_that_of_the_dense_metric(g, structure):
     info = structure.start(m0, p0).fold(X, y, w)
     P = info.apply(np.eye(D))
     R = np.linalg.cholesky((P + P.T) / 2).T
-    found, expected = info.minimise(g), prox(R, R @ info.mean, g)
+    found, expected = minimise(info.precision, info.mean, g), prox(R, R @ info.mean, g)
     assert found.converged and found.residual < 1e-11
     np.testing.assert_allclose(found.theta, expected.theta, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(found.free, expected.free)
@@ -210,15 +212,15 @@ def test_single_precision_keeps_its_digits():
     V, narrow = np.linalg.inv(P), [a.astype(np.float32) for a in (X, y, w)]
     info = LowRank(D).start(m0.astype(np.float32), np.float32(0.1)).fold(*narrow)
     assert info.mean.dtype == np.float32
-    assert info.rounding < 1e-2
-    assert (np.abs(info.mean - m) / np.sqrt(V.diagonal())).max() < info.rounding
+    assert info.precision.rounding < 1e-2
+    assert (np.abs(info.mean - m) / np.sqrt(V.diagonal())).max() < info.precision.rounding
     np.testing.assert_allclose(info.leverage(narrow[0]), np.einsum("ij,jk,ik->i", X, V, X), rtol=1e-4)
 
 
 def test_a_prior_too_vague_for_single_precision_is_seen():
     X, y, w, m0, _ = (a.astype(np.float32) for a in rows(n=500))
     info = LowRank(D).start(m0, np.float32(1e-5)).fold(100 * X, y, w)
-    assert info.rounding > 1
+    assert info.precision.rounding > 1
     assert np.isfinite(info.mean).all()
 
 
@@ -264,7 +266,7 @@ def test_rows_of_weight_zero_at_the_end_take_no_place():
         plain = LowRank(2).start(m0, p0)
         for taken in (1, 3, 5, 2, 8, 16, 4):
             v = jnp.asarray(np.where(np.arange(16) < taken, w, 0))
-            padded = append(with_room(padded, taken), jnp.asarray(X), jnp.asarray(y), v, v, v, taken)
+            padded = append(with_room(padded, taken), Weighed(jnp.asarray(X), jnp.asarray(y), v, v, v), taken)
             plain = plain.fold(X[:taken], y[:taken], w[:taken])
             assert int(padded.used) == int(plain.used)
         np.testing.assert_allclose(padded.mean, plain.mean, rtol=1e-9)

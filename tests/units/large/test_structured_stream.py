@@ -62,15 +62,17 @@ def test_the_mean_after_a_piece_is_the_minimiser(likelihood, structure, sparse):
 def test_a_stream_with_all_directions_is_the_recursion_of_dense_matrices():
     X, y = _classes(1000, 3)
     model = KalproxClassifier(structure=LowRank(4), diagnose=False)
-    model.partial_fit(X[:4], y[:4], classes=[0, 1]).partial_fit(X[4:], y[4:])  # 80 rows would be fitted in passes
+    model.partial_fit(X[:4], y[:4], classes=[0, 1])
+    for i in range(4, 1000, 60):  # 80 rows would be fitted in several passes
+        model.partial_fit(X[i : i + 60], y[i : i + 60])
     belief = model._learner.belief
     D = np.c_[np.ones(1000), X - X[:4].mean(axis=0)]
     m, A = np.asarray(belief.data.prior_mean), np.diag(belief.data.prior_precision)
     first, _ = _map(np.eye(1) * 0.01, np.zeros(1), np.ones((4, 1)), y[:4])
     assert m[0] == pytest.approx(first[0], abs=0.01) and A[0, 0] == 0.01
     m, A = _map(A, m, D[:4], y[:4])
-    for i in range(4, 1000, 256):
-        m, A = _map(A, m, D[i : i + 256], y[i : i + 256])
+    for i in range(4, 1000, 60):
+        m, A = _map(A, m, D[i : i + 60], y[i : i + 60])
     np.testing.assert_allclose(belief.data.mean, m, atol=1e-8)
     np.testing.assert_allclose(model.coef_std_[0], np.sqrt(np.linalg.inv(A).diagonal()[1:]), rtol=1e-6)
     batch = KalproxClassifier().fit(X, y)
