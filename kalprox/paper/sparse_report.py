@@ -127,9 +127,9 @@ def _draw_errors(results: Results) -> Draw:
 
     def panel(ax: "Axes", i: int) -> None:
         runs = {METHODS[m]: results[f"error_{m}"][i] for m in _ROW_BY_ROW}
-        curves(ax, results["rows"], runs, log_x=True, slots=slots, labels=False)
+        curves(ax, results["rows"], runs, slots=slots)
         one_pass = {METHODS["filter"]: results["error_filter"][i]}
-        curves(ax, results["filter_rows"], one_pass, log_x=True, slots=slots, labels=False)
+        curves(ax, results["filter_rows"], one_pass, slots=slots)
         low, middle, high = quantile_bands(results["error_refined"][i])
         style = line_style(_SLOTS["refined"]) | {"linestyle": "none"}
         bar = [middle - low, high - middle]
@@ -153,7 +153,7 @@ def _draw_taps(results: Results, *methods: str) -> Draw:
                 var = results.get(f"var_{method}")
                 std = None if var is None else np.sqrt(var[i, 0])
                 mean = results[f"mean_{method}"][i, 0]
-                estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method], legend=None)
+                estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method])
                 ax.set_title(f"{METHODS[method]}, size {sizes[i]:g}")
             line[0].set_ylabel("tap")
         for ax in grid[-1][-1:] if is_narrow(canvas) else grid[-1]:
@@ -178,7 +178,7 @@ def _draw_covariance(results: Results) -> Draw:
 
 def _draw_variances(results: Results) -> Draw:
     def panel(ax: "Axes", i: int) -> None:
-        traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps", labels=False)
+        traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps")
 
     def draw(canvas: "matplotlib.figure.Figure") -> None:
         label_panels(_draw_panels(results, canvas, panel, share=True), "rows seen, $k$", "diagonal of $V_k$")

@@ -246,9 +246,7 @@ def _plot_error(ax: "Axes", rows: Array, mean: Array, var: Array | None, truth: 
 
     size = float(np.linalg.norm(truth)) or 1.0
     slot = unused_slot(ax)
-    curves(
-        ax, rows, {label: np.linalg.norm(mean - truth, axis=1) / size}, slots={label: slot}, log_x=True, labels=False
-    )
+    curves(ax, rows, {label: np.linalg.norm(mean - truth, axis=1) / size}, slots={label: slot})
     if var is not None:
         stated = np.sqrt(var.sum(axis=1)) / size
         ax.plot(rows, stated, color=line_style(slot)["color"], linewidth=1, linestyle=":", label=f"{label}, stated")
