@@ -5,8 +5,8 @@ import random
 
 from river import proba
 
+from kalprox.base.checks import check_level
 from kalprox.predictive import Predictive, Student
-from kalprox.predictive.base import check_level
 
 __all__ = ["PredictiveDistribution"]
 

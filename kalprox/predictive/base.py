@@ -6,16 +6,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, namespace, special_functions
 
-__all__ = [
-    "FromMoments",
-    "Predictive",
-    "bounded",
-    "central_interval",
-    "check_level",
-    "is_discrete",
-    "normal_scores",
-    "signed_scores",
-]
+__all__ = ["FromMoments", "Predictive", "bounded", "central_interval", "is_discrete", "normal_scores", "signed_scores"]
 
 
 class Predictive(Protocol):
@@ -78,12 +69,6 @@ def signed_scores(xp: Any, low: Array, tail: Array) -> Array:
 def bounded(xp: Any, log_prob: Array) -> Array:
     """Return log probabilities that are finite, so that none can turn a sum into NaN."""
     return xp.maximum(log_prob, float(np.log(np.finfo(log_prob.dtype).tiny)))
-
-
-def check_level(level: float) -> None:
-    """Raise a ValueError if no interval can have this probability."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
 
 
 def central_interval(found: Predictive, level: float) -> tuple[Array, Array]:

@@ -7,7 +7,8 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array
-from kalprox.predictive.base import Predictive, central_interval, check_level
+from kalprox.base.checks import check_level
+from kalprox.predictive.base import Predictive, central_interval
 from kalprox.predictive.discrete import Categories, Classes, Counts
 from kalprox.predictive.student import Student, standard_score
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, brief, certainly, namespace, special_functions
+from kalprox.base.checks import check_level
 from kalprox.base.control import call_numpy
-from kalprox.predictive.base import check_level
 
 __all__ = ["Student", "standard_quantile", "standard_score"]
 
