@@ -137,7 +137,7 @@ def _figure(rows: Rows, folder: Path) -> None:
 
     def draw(fig: Any) -> None:
         ax = fig.add_subplot()
-        curves(ax, xs, lines, log_x=True, slots={p: _DRAWN.index(p) for p in lines}, labels=False)
+        curves(ax, xs, lines, slots={p: _DRAWN.index(p) for p in lines})
         low = lines[FLOOR][-1]
         ax.plot(xs, [low * (x / xs[-1]) ** 2 for x in xs], color="#8a8a8a", linewidth=0.8, label="d² (slope)")
         ax.set_xlabel("coefficients d")

@@ -5,6 +5,7 @@ import random
 
 from river import proba
 
+from kalprox.base.checks import check_level
 from kalprox.predictive import Predictive, Student
 
 __all__ = ["PredictiveDistribution"]
@@ -148,8 +149,7 @@ class PredictiveDistribution(proba.base.ContinuousDistribution):
         -------
         low, high : float
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
+        check_level(level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def sample(self) -> float:

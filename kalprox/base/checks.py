@@ -75,6 +75,12 @@ def check_is(name: str, value: Any, kind: type | tuple[type, ...], what: str) ->
         raise TypeError(f"{name} must be {what}; got {_shown(value)}.")
 
 
+def check_level(level: float) -> None:
+    """Raise a ValueError if no interval can have this probability."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
+
+
 def check_array(name: str, value: Any) -> None:
     """Raise a TypeError unless the value is an array of NumPy or JAX."""
     if not hasattr(value, "dtype") or not hasattr(value, "ndim"):

@@ -1,19 +1,19 @@
 """The contribution of a block of rows to the sums of a `Calibration`."""
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array, certainly, namespace
+from kalprox.base.arrays import Array, certainly
+from kalprox.base.checks import check_finite, check_positive, concrete
 from kalprox.calibration.sequence import Sequence, prolonged
 from kalprox.calibration.uniforms import uniforms
 from kalprox.calibration.verdict import BINS, LEVELS
-from kalprox.predictive import FromMoments, is_discrete, normal_scores
+from kalprox.predictive import is_discrete, normal_scores
 
-__all__ = ["Given", "Judged", "block_sums"]
+__all__ = ["Given", "Rows", "block_sums"]
 
 
 class Given(NamedTuple):
@@ -28,32 +28,53 @@ class Given(NamedTuple):
         return Given(*(None if a is None else (a if a.ndim == 1 else a[:, j]) for a in self))
 
 
-class Judged(NamedTuple):
-    """The rows of a block, those that are not judged with weight 0 and replaced by harmless ones."""
+class Rows(NamedTuple):
+    """The rows of a block as they were predicted, and what came; see `Calibration.update`."""
 
     mean: Array
     std: Array
     y: Array
-    weights: Array
-    scores: Array
+    dof: Any
+    weights: Array | None = None
+    together: Array | None = None
+    given: Given | None = None
+
+    def checked(self, xp: ModuleType) -> "Rows":
+        """Return the rows in the dtype of y; raise a ValueError if they cannot be rows."""
+        y = np.asarray(self.y, float) if xp is np else xp.asarray(self.y) * 1.0
+        if y.ndim > 1:
+            raise ValueError(f"y must be a number or a vector of shape (b,); got shape {y.shape}.")
+        y = xp.atleast_1d(y)
+        mean, std, dof = (_like(xp, name, getattr(self, name), y) for name in ("mean", "std", "dof"))
+        weights, counted, claims = self.weights, y, std
+        if weights is not None:
+            weights = _like(xp, "weights", weights, y)
+            check_positive("weights", weights, strict=False)
+            counted, claims = (xp.where(weights > 0, a, 0) for a in (y, std))
+        check_finite("y", counted)
+        negative = concrete(claims < 0)
+        if negative is not None and negative.any():
+            raise ValueError(f"std must be >= 0; got a negative one in {negative.sum()} row(s). Infinity says unknown.")
+        return Rows(mean, std, y, dof, weights, self.together, self.given)
+
+
+def _like(xp: ModuleType, name: str, value: Any, y: Array) -> Array:
+    """`value` in the dtype of y: a number, or an array of y's shape."""
+    value = xp.asarray(value, y.dtype)
+    if value.ndim and value.shape != y.shape:
+        raise ValueError(f"{name} must be a number or have y's shape, {y.shape}; got shape {value.shape}.")
+    return value
 
 
 def block_sums(
-    xp: ModuleType,
-    predictive: Any,
-    before: Sequence,
-    mean: Array,
-    std: Array,
-    y: Array,
-    dof: Array,
-    weights: Array | None,
-    together: Array | None,
-    given: Given | None = None,
-) -> tuple[dict[str, Array], Sequence, Judged]:
-    """Return a block's contribution to each sum of `Calibration`, the sequence continued by the block, and its rows.
+    xp: ModuleType, predictive: Any, before: Sequence, rows: Rows
+) -> tuple[dict[str, Array], Sequence, Rows, Array]:
+    """Return a block's contribution to each sum of `Calibration`, the sequence continued by it, its rows and scores.
 
-    `predictive` is the kind of distribution that the means, the scales and the degrees of freedom are those of.
+    `predictive` is the kind of distribution that the means, the scales and the degrees of freedom are those of. Rows
+    that are not judged are returned with weight 0, and with harmless numbers in place of theirs.
     """
+    mean, std, y, dof, weights, together, given = rows
     judged = xp.isfinite(mean) & xp.isfinite(std) & xp.isfinite(y) & (dof > 0)
     judged = judged if weights is None else judged & (weights > 0)
     judged = judged & predictive.possible(y) if hasattr(predictive, "possible") else judged
@@ -66,19 +87,20 @@ def block_sums(
         weights = w
         given = None if given is None else Given(*(None if a is None else xp.where(judged, a, 0) for a in given))
     e = y - mean
-
-    def numbers() -> Array:
-        seen = xp.asarray(before.segments)[:, 0, 0].sum()
-        return seen + (xp.arange(len(y)) if complete else xp.cumsum(judged) - 1).astype(y.dtype)
-
     if given is None or given.scores is None:
-        u, log_density = _scores(predictive.of_moments(mean, std, dof), mean, y, numbers)
+        found = predictive.of_moments(mean, std, dof)
+        if is_discrete(found):
+            number = xp.arange(len(y)) if complete else xp.cumsum(judged) - 1
+            number = xp.asarray(before.segments)[:, 0, 0].sum() + number.astype(y.dtype)
+            u, log_density = found.scores(y, uniforms(xp, number, mean + 0 * y))
+        else:
+            u, log_density = normal_scores(found, y)
         u, log_density = (a if complete else xp.where(judged, a, 0) for a in (u, log_density))
     else:
         u, log_density = given.scores, given.log_prob
     h = xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)
-    rows = w.sum()
-    pairs = xp.maximum((rows if together is None else together) - 1, 0) / dof
+    count = w.sum()
+    pairs = xp.maximum((count if together is None else together) - 1, 0) / dof
     one_each, pairs = (a if a.ndim else xp.full(y.shape, a) for a in (mean, pairs))
 
     def total(a: Array, b: Array | None = None) -> Array:
@@ -87,10 +109,10 @@ def block_sums(
             return (a * w if b is None else a * b * w).sum()
         return a @ w if b is None else a @ (b if weights is None else b * w)
 
-    below = _weight_below(xp, u, weights, rows)
+    below = _weight_below(xp, u, weights, count)
     h2, vector = h * h, np.array if xp is np else xp.stack
     sums = {
-        "rows": rows,
+        "rows": count,
         "undetermined": undetermined,
         "covered": below[BINS + len(LEVELS) : -1] - below[BINS : BINS + len(LEVELS)],
         "squares": total(u, u),
@@ -99,10 +121,10 @@ def block_sums(
         "errors": total(e),
         "squared_errors": total(e, e) if given is None else total(given.squared_error),
         "shared": total(pairs),
-        "powers": vector([rows, total(h), total(h, h), total(h2, h), total(h2, h2)]),
+        "powers": vector([count, total(h), total(h, h), total(h2, h), total(h2, h2)]),
     }
     sequence = prolonged(xp, before, u, one_each, pairs, None if complete else judged)
-    return sums, sequence, Judged(mean, std, y, w, u)
+    return sums, sequence, rows._replace(mean=mean, std=std, y=y, weights=w), u
 
 
 def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) -> Array:
@@ -118,15 +140,6 @@ def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) 
         sums = np.concatenate([[0.0], np.cumsum(weights[order])])
         inner = sums[np.searchsorted(u[order], _ENDS)]
     return np.concatenate([[0.0], inner, [rows]])
-
-
-def _scores(predicted: FromMoments, mean: Array, y: Array, numbers: Callable[[], Array]) -> tuple[Array, Array]:
-    """Return the normal scores and the log densities of observations; those of discrete ones are randomised."""
-    if not is_discrete(predicted):
-        return normal_scores(predicted, y)
-    found: Any = predicted
-    scores: tuple[Array, Array] = found.scores(y, uniforms(namespace(mean, y), numbers(), mean + 0 * y))
-    return scores
 
 
 _LARGEST = 30.0  # the bound of the scores whose powers are summed

@@ -78,9 +78,13 @@ class Cells(NamedTuple):
         variance = float(self.variance.sum())
         if not variance > 0:
             return (0.0, 1.0) if abs(events - expected) < 0.5 else (math.copysign(math.inf, events - expected), 0.0)
-        ones = np.ones(len(self.rows))
-        upper = _tail(self, ones, events) if events > expected else _tail(self._without(), ones, self._misses())
-        return (events - expected) / variance, min(2 * upper, 1.0)
+        shift = (events - expected) / variance
+        cells = self
+        if events <= expected:  # the rows that do not have the event, in place of those that have
+            cells = Cells(self.rows, self.rows - self.events, 1 - self.stated)
+            events = float(self.rows.sum()) - events
+        tail = _tail(cells, np.ones(len(self.rows)), events)
+        return shift, min(2 * tail, 1.0)
 
     def slope(self) -> tuple[float, float]:
         """Return the factor by which log odds differ, of those stated, and the p-value of 1; NaN if they do not vary.
@@ -156,13 +160,6 @@ class Cells(NamedTuple):
             Check("biased", f"{event} in {came:.3g}% of the rows ({stated:.3g}% were stated)", p_shift, biased),
             Check("nonlinear", f"the log odds are off by {size:.2f} about a straight line", p_size, curved),
         )
-
-    def _without(self) -> "Cells":
-        """The same cells with the rows that do not have the event in place of those that have."""
-        return Cells(self.rows, self.rows - self.events, 1 - self.stated)
-
-    def _misses(self) -> float:
-        return float(self.rows.sum() - self.events.sum())
 
     def _regression(self, w: np.ndarray) -> float:
         """The slope of logistic regression of the events on w, with the stated log odds as the offset."""

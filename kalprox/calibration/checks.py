@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from kalprox.base.arrays import Array
 from kalprox.calibration.sequence import LAGS, USUAL_SIZE, Sequence
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Check",
     "Dependence",
     "Shape",
+    "Stream",
     "correlated",
     "drifting",
     "drifting_slope",
@@ -104,18 +106,6 @@ class Dependence(NamedTuple):
     variance: float
     lags: np.ndarray
 
-    @classmethod
-    def of_sequence(cls, sequence: Sequence) -> "tuple[Dependence, Dependence]":
-        """Return the dependence of the scores, and of their absolute values."""
-        part = _columns(sequence)
-        rows = float(part["rows"].sum())
-        if rows <= LAGS:
-            return (cls(rows, math.nan, np.zeros(LAGS)),) * 2
-        means = np.array([part["score"].sum(), part["v"].sum()]) / rows
-        products = np.asarray(sequence.lagged, float) / rows - means[:, None] ** 2
-        scores, sizes = (cls(rows, float(p[0]), p[1:] / p[0] if p[0] > 0 else np.zeros(LAGS)) for p in products)
-        return scores, sizes
-
     @property
     def long_run(self) -> float:
         """The variance of the mean of many successive values, divided by what it would be if they were independent.
@@ -128,22 +118,64 @@ class Dependence(NamedTuple):
         return max(1.0, 1 + 2 * float(self.lags.sum()), (1 + r) / (1 - r))
 
 
-def correlated(scores: Dependence, several: int = 1) -> Check:
+class Stream(NamedTuple):
+    """What the checks look at.
+
+    Attributes
+    ----------
+    segments : dict of str to array
+        The sums over each segment that has rows, by name; x and v are explained at `Sequence`.
+    scores, sizes : Dependence
+        That of the scores, and that of their absolute values.
+    shape : Shape
+    several : int
+        The number of targets or classes that are judged.
+    """
+
+    segments: dict[str, np.ndarray]
+    scores: Dependence
+    sizes: Dependence
+    shape: Shape
+    several: int
+
+    @classmethod
+    def of(cls, sequence: Sequence, powers: Array, several: int = 1) -> "Stream":
+        """Return the stream of scores with these sums in their order, and these sums of their powers."""
+        sums = np.asarray(sequence.segments, float)
+        used = sums[:, 0, 0] > 0
+        places = {"rows": (0, 0), "x": (0, 1), "x2": (1, 1), "x3": (1, 2), "x4": (2, 2), "score": (0, 3), "v": (0, 4)}
+        places |= {"x score": (1, 3), "vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
+        segments = {name: sums[used, i, j] for name, (i, j) in places.items()}
+        segments["shared"] = np.asarray(sequence.segment_shared, float)[used]
+        segments["origin"] = np.asarray(sequence.segment_origins, float)[used]
+        rows = float(segments["rows"].sum())
+        scores = sizes = Dependence(rows, math.nan, np.zeros(LAGS))
+        if rows > LAGS:
+            means = np.array([segments["score"].sum(), segments["v"].sum()]) / rows
+            products = np.asarray(sequence.lagged, float) / rows - means[:, None] ** 2
+            scores, sizes = (
+                Dependence(rows, float(p[0]), p[1:] / p[0] if p[0] > 0 else np.zeros(LAGS)) for p in products
+            )
+        return cls(segments, scores, sizes, Shape.of(np.asarray(powers, float)), several)
+
+
+def correlated(stream: Stream) -> Check:
     """Are successive scores correlated? By the first correlation, and by the sum of the first `LAGS`.
 
     Independent scores have correlations that are independent and normal with the variance 1/n.
     """
-    n, r, total = scores.rows, float(scores.lags[0]), float(scores.lags.sum())
+    n, lags = stream.scores.rows, stream.scores.lags
+    r, total = float(lags[0]), float(lags.sum())
     measured = f"the correlation of successive scores is {r:.2f}, and the sum of the first {LAGS} is {total:.2f}"
     if not n >= FEWEST_ROWS:
         return Check("correlated", measured, math.nan, False)
     first, many = two_sided(r * n**0.5), two_sided(total * (n / LAGS) ** 0.5)
-    level = CHECK_ALARMS / 2 / several
+    level = CHECK_ALARMS / 2 / stream.several
     found = (first < level and abs(r) >= MATERIAL_CORRELATION) or (many < level and abs(total) >= MATERIAL_SUM)
     return Check("correlated", measured, min(2 * min(first, many), 1.0), found)
 
 
-def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: Shape, several: int = 1) -> Check:
+def drifting(stream: Stream) -> Check:
     """Does the mean of the scores, or of their absolute values, change along the stream?
 
     Both series are compared over the segments of the stream, as a whole (chi-square) and for a trend (normal). The
@@ -152,7 +184,7 @@ def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: S
     part of the predictive distribution as far as it has the variance 2/dof; a kurtosis above 3 adds (kurtosis - 3)/dof,
     common to all later rows.
     """
-    part = _columns(sequence)
+    part, scores, sizes = stream.segments, stream.scores, stream.sizes
     n = part["rows"]
     if len(n) < FEWEST_SEGMENTS or not (scores.variance > 0 and sizes.variance > 0):
         return Check("drifting", "the stream is too short to be compared with itself", math.nan, False)
@@ -160,24 +192,24 @@ def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: S
     score, size = part["score"] / n, USUAL_SIZE + part["v"] / n
     typical = float(n @ size / n.sum())
     own = sizes.variance * sizes.long_run * (1 + part["shared"] / n) / n
-    common = typical**2 * shape.excess / 4 / np.maximum(place[:, None], place)
+    common = typical**2 * stream.shape.excess / 4 / np.maximum(place[:, None], place)
     mean_p, mean_sd = _changes(score, np.diag(scores.variance * scores.long_run / n), place)
     size_p, size_sd = _changes(size, np.diag(own) + common, place)
     size_sd = size_sd / typical if typical > 0 else 0.0
-    level = CHECK_ALARMS / 2 / several
+    level = CHECK_ALARMS / 2 / stream.several
     found = (mean_p < level and mean_sd >= MATERIAL_SHIFT) or (size_p < level and size_sd >= MATERIAL_SPREAD)
     measured = f"along the stream the mean of the scores varies by {mean_sd:.2f}, and their spread by {size_sd:.0%}"
     return Check("drifting", measured, min(2 * min(mean_p, size_p), 1.0), found)
 
 
-def drifting_slope(sequence: Sequence, scores: Dependence, several: int = 1) -> Check:
+def drifting_slope(stream: Stream) -> Check:
     """Does the slope of the scores in the prediction change along the stream?
 
     Coefficients that drift while the share of events stays as it is change neither the mean of the scores of classes,
     nor, much, their size. The slopes over the segments are compared as the means are in `drifting`. The prediction is
     a probability p: a row tells of the slope of the log odds as much as its square from the mean, over p(1 - p).
     """
-    part = _columns(sequence)
+    part, scores = stream.segments, stream.scores
     n = part["rows"]
     nothing = Check("drifting", "the stream is too short to be compared with itself", math.nan, False)
     if len(n) < FEWEST_SEGMENTS or not scores.variance > 0:
@@ -194,10 +226,10 @@ def drifting_slope(sequence: Sequence, scores: Dependence, several: int = 1) -> 
     own = scores.variance * scores.long_run * size**2 / (n * spread)
     p_value, sd = _changes(slope, np.diag(own), np.cumsum(n) - n / 2)
     measured = f"along the stream the slope of the scores in the prediction varies by {sd:.2f}"
-    return Check("drifting", measured, p_value, p_value < CHECK_ALARMS / 2 / several and sd >= MATERIAL_SHIFT)
+    return Check("drifting", measured, p_value, p_value < CHECK_ALARMS / 2 / stream.several and sd >= MATERIAL_SHIFT)
 
 
-def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape, several: int = 1) -> Check:
+def unequal_spread(stream: Stream) -> Check:
     """Does the spread depend on the prediction?
 
     Within each segment of the stream, the absolute scores are correlated with the prediction, and with what its square
@@ -208,8 +240,8 @@ def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape, several:
     Rows of unequal spread have heavy tails taken together. So where these were found already, the stream is not
     calibrated, and the question is only which of the two it is: a larger level is used.
     """
-    part = _columns(sequence)
-    part = {name: column[part["rows"] >= 8] for name, column in part.items()}
+    sizes, enough = stream.sizes, stream.segments["rows"] >= 8
+    part = {name: column[enough] for name, column in stream.segments.items()}
     nothing = Check("unequal spread", "the predictions do not vary enough to compare them", math.nan, False)
     n, rows = part["rows"], float(part["rows"].sum())
     if len(n) < FEWEST_SEGMENTS:
@@ -224,13 +256,13 @@ def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape, several:
     share = line**2 + curve**2
     p_value = float(special.chdtrc(2, n.sum() * share / sizes.long_run))
     relative = share**0.5 * sizes.variance**0.5 / USUAL_SIZE  # change of the spread with a std of the prediction
-    level = RELABEL if tails(shape, several)[0].found else CHECK_ALARMS / several
+    level = RELABEL if tails(stream)[0].found else CHECK_ALARMS / stream.several
     found = p_value < level and relative >= MATERIAL_UNEQUAL
     measured = f"the spread varies by {relative:.0%} with the prediction"
     return Check("unequal spread", measured, p_value, found)
 
 
-def tails(shape: Shape, several: int = 1) -> tuple[Check, Check]:
+def tails(stream: Stream) -> tuple[Check, Check]:
     """Heavy tails, by the kurtosis (above 3 only), and skewness. A wrong spread changes neither.
 
     For normal scores, the transformation of Anscombe and Glynn makes the kurtosis a normal score, and the skewness is
@@ -241,6 +273,7 @@ def tails(shape: Shape, several: int = 1) -> tuple[Check, Check]:
     F. J. Anscombe and W. J. Glynn, "Distribution of the kurtosis statistic b2 for normal samples", Biometrika 70(1),
     1983.
     """
+    shape = stream.shape
     heavy = f"the kurtosis of the scores is {shape.kurtosis:.3g} (3 if normal)"
     skewed = f"the skewness of the scores is {shape.skewness:.2f} (0 if normal)"
     n = shape.rows
@@ -248,22 +281,11 @@ def tails(shape: Shape, several: int = 1) -> tuple[Check, Check]:
         return Check("heavy tails", heavy, math.nan, False), Check("skewed", skewed, math.nan, False)
     heavy_p = float(special.ndtr(-_kurtosis_score(n, shape.kurtosis)))
     skewed_p = two_sided(shape.skewness * (n / 6) ** 0.5)
-    level = CHECK_ALARMS / 2 / several
+    level = CHECK_ALARMS / 2 / stream.several
     return (
         Check("heavy tails", heavy, heavy_p, heavy_p < level and shape.excess >= MATERIAL_KURTOSIS),
         Check("skewed", skewed, skewed_p, skewed_p < level and abs(shape.skewness) >= MATERIAL_SKEWNESS),
     )
-
-
-def _columns(sequence: Sequence) -> dict[str, np.ndarray]:
-    """The sums over each segment that has rows, by name; x and v are explained at `Sequence`."""
-    sums = np.asarray(sequence.segments, float)
-    used = sums[:, 0, 0] > 0
-    sums, shared = sums[used], np.asarray(sequence.segment_shared, float)[used]
-    origin = np.asarray(sequence.segment_origins, float)[used]
-    places = {"rows": (0, 0), "x": (0, 1), "x2": (1, 1), "x3": (1, 2), "x4": (2, 2), "score": (0, 3), "v": (0, 4)}
-    places |= {"x score": (1, 3), "vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
-    return {"shared": shared, "origin": origin, **{name: sums[:, i, j] for name, (i, j) in places.items()}}
 
 
 def two_sided(z: float) -> float:

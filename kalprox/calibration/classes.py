@@ -11,13 +11,12 @@ from kalprox.base.arrays import Array, pytree, static
 from kalprox.base.checks import concrete
 from kalprox.calibration import curves
 from kalprox.calibration.advice import FEWEST_EVENTS
-from kalprox.calibration.blocks import Judged
+from kalprox.calibration.blocks import Rows
 from kalprox.calibration.cells import CELLS, Cells, cell_of
-from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting, drifting_slope
-from kalprox.calibration.curvature import zeros
+from kalprox.calibration.checks import Check, Stream, correlated, drifting, drifting_slope
 from kalprox.calibration.showing_classes import ShownClasses
-from kalprox.calibration.sums import Calibration
-from kalprox.calibration.verdict import LEVELS, Verdict, coverage_range, expected_ranges
+from kalprox.calibration.sums import Calibration, Findings, total
+from kalprox.calibration.verdict import Range, Verdict
 from kalprox.predictive import Classes
 
 __all__ = ["ClassCalibration", "Probabilities", "check_probabilities"]
@@ -27,19 +26,17 @@ __all__ = ["ClassCalibration", "Probabilities", "check_probabilities"]
 class Probabilities(ShownClasses, Calibration):
     """The calibration of an event that has a stated probability; what the event is, subclasses say."""
 
-    outcomes: Any = zeros(2, CELLS)
-    stated: Any = zeros(CELLS)
-    right: Any = zeros()
+    outcomes: Any = total(2, CELLS)
+    stated: Any = total(CELLS)
+    right: Any = total()
     pull: float | None = static(default=None)
 
     has_intervals: ClassVar[bool] = False
+    kind: ClassVar[str] = "classes"
+    scored: ClassVar[Any] = Classes  # whether the event comes is one of two classes
     event: ClassVar[str]
 
-    @property
-    def _scored(self) -> Any:
-        return Classes  # whether the event comes is one of two classes
-
-    def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
+    def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
         p, w = rows.mean if rows.mean.ndim else rows.mean + 0 * rows.y, rows.weights
         cell = cell_of(xp, p)
         parts = (w * (1 - rows.y), w * rows.y, w * p)
@@ -135,20 +132,12 @@ class Probabilities(ShownClasses, Calibration):
         """
         return super().verdict()
 
-    def _verdict_among(self, several: int, event: str = "") -> Verdict:
-        rows, cells, sequence = float(self.rows), self.cells, self._sequence
-        scores, sizes = Dependence.of_sequence(sequence)
-        shape = Shape.of(np.asarray(self.powers, float))
-        drift = drifting_slope(sequence, scores, several)
-        checks: tuple[Check, ...] = (
-            drifting(sequence, scores, sizes, shape, several),
-            drift,
-            correlated(scores, several),
-        )
-        measured = ""
-        if rows > 0:
-            slope, bias, curve = self._checks(cells, event or self.event, several)
-            bend = self.curvature.check(scores, several)
+    def _findings(self, stream: Stream, effective: float, ranges: tuple[Range, Range], event: str) -> Findings:
+        drift, cells, measured = drifting_slope(stream), self.cells, ""
+        checks: tuple[Check, ...] = (drifting(stream), drift, correlated(stream))
+        if effective > 0:
+            slope, bias, curve = self._checks(cells, event or self.event, stream.several)
+            bend = self.curvature.check(stream)
             bend = bend._replace(found=bend.found and not bias.found)  # a bias depends on the probability, too
             if self.pull is not None and slope.found and slope.word == "under-confident" and not bend.found:
                 if cells.explained(self.pull):
@@ -159,27 +148,8 @@ class Probabilities(ShownClasses, Calibration):
             checks += (bend, slope, bias, curve)
             about = bias.measured if math.isnan(slope.p_value) else f"{bias.measured}, and {slope.measured}"
             measured = about if event else f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
-        findings = tuple(dict.fromkeys(check.word for check in checks if check.found))
-        enough = float(cells.variance.sum()) >= FEWEST_EVENTS
-        nis_bounds, coverage_bounds = expected_ranges(rows)
-        coverages = tuple(float(share) for share in self.coverage)
-        return Verdict(
-            findings[0] if findings else "calibrated" if enough else "too few rows to say",
-            rows,
-            rows,
-            float(self.undetermined),
-            float(self.nis),
-            nis_bounds,
-            coverages[-1],
-            coverage_bounds,
-            self.uniformity[1] if rows >= 100 else math.nan,
-            coverages,
-            tuple(coverage_range(rows, level) for level in LEVELS),
-            checks,
-            findings,
-            kind="classes",
-            measured=measured,
-        ).with_check(self.missingness)
+        words = list(dict.fromkeys(check.word for check in checks if check.found))
+        return Findings(checks, words, float(cells.variance.sum()) >= FEWEST_EVENTS, measured)
 
     def _checks(self, cells: Cells, event: str, several: int) -> tuple[Check, Check, Check]:
         return cells.checks(event, several)
@@ -227,41 +197,9 @@ much as stated')
     predictive: Any = static(default=Classes)
     event: ClassVar[str] = "the event came"
 
-    def update(
-        self,
-        mean: Array,
-        std: Array,
-        y: Array,
-        dof: Any = math.inf,
-        weights: Array | None = None,
-        together: Array | None = None,
-        X: Array | None = None,
-    ) -> Self:
-        """Add a block's probabilities of yes, made before it was learned, and the classes that came; see `add`.
-
-        Parameters
-        ----------
-        mean : array of shape (b,)
-            The probabilities; NaN for rows that were not predicted.
-        std : array
-            Infinite where nothing was predicted. Finite values are not used: the probability says what it is.
-        y : array of shape (b,)
-        dof : array
-            Not used.
-        weights : array, optional
-            Repetitions, shape (b,); 1 by default.
-        together : array, optional
-            Not used: a probability shares no estimate of the noise with others.
-        X : array, optional
-            As in `Calibration.update`.
-
-        Returns
-        -------
-        ClassCalibration
-            The sums including the block.
-        """
-        check_probabilities(mean)
-        return self._updated(mean, std, y, math.inf, weights, together, X=X)
+    def _updated(self, rows: Rows, X: Array | None) -> Self:
+        check_probabilities(rows.mean)
+        return super()._updated(rows._replace(dof=math.inf), X)  # a probability shares no estimate of the noise
 
     def _rights(self, p: Array, y: Array) -> Array:
         return ((p > 0.5) == (y == 1)).astype(p.dtype)

@@ -2,16 +2,15 @@
 
 import math
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from scipy import special
 
 from kalprox.base.arrays import Array, pytree, static
-from kalprox.calibration.blocks import Judged
-from kalprox.calibration.checks import CHECK_ALARMS, Check, Dependence, two_sided
-from kalprox.calibration.curvature import zeros
-from kalprox.calibration.sums import Calibration
-from kalprox.calibration.verdict import OfCounts
+from kalprox.calibration.blocks import Rows
+from kalprox.calibration.checks import CHECK_ALARMS, Check, Stream, correlated, drifting, two_sided, unequal_spread
+from kalprox.calibration.sums import Calibration, Findings, total
+from kalprox.calibration.verdict import FEWEST_ROWS, MATERIAL, TAIL, Range, spread_word
 from kalprox.predictive import Counts
 
 __all__ = ["CountCalibration"]
@@ -54,13 +53,15 @@ class CountCalibration(Calibration):
     over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or likelihood="negative-binomial"
     """
 
-    expected: Any = zeros()
-    variance: Any = zeros()
-    squared_variance: Any = zeros()
+    expected: Any = total()
+    variance: Any = total()
+    squared_variance: Any = total()
 
     predictive: Any = static(default=Counts)
+    kind: ClassVar[str] = "counts"
+    material: ClassVar[float] = 0.0  # whether a spread by the scores matters, the squared errors say
 
-    def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
+    def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
         mean, w = rows.mean, rows.weights
         V = self.predictive.of_moments(mean, rows.std, math.inf).std ** 2
         dispersion = (V - mean) / xp.maximum(mean, xp.finfo(V.dtype).tiny) ** 2
@@ -68,34 +69,43 @@ class CountCalibration(Calibration):
         parts = {"expected": mean, "variance": V, "squared_variance": squared}
         return {name: (xp.where(w > 0, part, 0) * w).sum() for name, part in parts.items()}
 
-    def _judge_options(self, several: int) -> dict[str, Any]:
-        return {"counts": OfCounts(self._bias(several), *self._dispersion(), float(self.expected))}
+    def _findings(self, stream: Stream, effective: float, ranges: tuple[Range, Range], event: str) -> Findings:
+        """As those of numbers, but that tails are part of the spread of counts, which is material by the errors."""
+        bias, dispersion = self._bias(stream), self._dispersion(stream, spread_word(float(self.nis), ranges[0]))
+        nonlinear = self.curvature.check(stream)
+        checks = drifting(stream), correlated(stream), nonlinear, bias, dispersion, unequal_spread(stream)
+        enough = min(effective, float(self.expected)) >= FEWEST_ROWS
+        return Findings(checks, [check.word for check in checks if check.found], enough)
 
-    def _dispersion(self) -> tuple[float, float, float]:
-        """Return the squared errors relative to the variances, and the probabilities of less and of more.
+    def _dispersion(self, stream: Stream, by_scores: str) -> Check:
+        """Are the squared errors, or the scores, as large as stated? It must be material by the squared errors.
 
         The sum of the squared errors is taken as gamma distributed, with its mean and its variance. Scores of small
         counts are mostly random, and show less of it.
         """
         variance, squared = float(self.variance), float(self.squared_variance)
-        if not float(self.expected) >= _FEWEST_EVENTS or not math.isfinite(squared):
-            return math.nan, math.nan, math.nan
-        ratio, shape = float(self.squared_errors) / variance, variance**2 / squared
-        return ratio, float(special.gammainc(shape, shape * ratio)), float(special.gammaincc(shape, shape * ratio))
+        ratio = less = more = math.nan
+        if float(self.expected) >= _FEWEST_EVENTS and math.isfinite(squared):
+            ratio, shape = float(self.squared_errors) / variance, variance**2 / squared
+            less, more = (float(f(shape, shape * ratio)) for f in (special.gammainc, special.gammaincc))
+        tail = TAIL / stream.several
+        by_errors = "over-confident" if more < tail else "under-confident" if less < tail else ""
+        word = spread_word(ratio, ((1 - MATERIAL) ** 2, (1 + MATERIAL) ** 2))
+        measured = f"the squared errors are {ratio:.3g} times as large as the variances stated"
+        found = word != "" and word in (by_scores, by_errors)
+        return Check(word or "over-confident", measured, min(2 * min(less, more), 1.0), found)
 
-    def _bias(self, several: int) -> Check:
+    def _bias(self, stream: Stream) -> Check:
         """Are the counts as large as predicted on average?
 
         The sum of the errors is normal. Its variance is the larger of that stated and that observed, times
         `Dependence.long_run`, so that neither over-dispersion nor correlation is called bias.
         """
         expected, errors = float(self.expected), float(self.errors)
-        observed = expected + errors
-        measured = f"the counts add up to {observed:,.0f}, and {expected:,.0f} were predicted"
+        measured = f"the counts add up to {expected + errors:,.0f}, and {expected:,.0f} were predicted"
         if not expected >= _FEWEST_EVENTS:
             return Check("biased", measured, math.nan, False)
         variance = max(float(self.variance), float(self.squared_errors))
-        z = errors / math.sqrt(variance * Dependence.of_sequence(self._sequence)[0].long_run)
-        p_value = two_sided(z)
-        found = p_value < CHECK_ALARMS / several and abs(errors) >= MATERIAL_BIAS * expected
+        p_value = two_sided(errors / math.sqrt(variance * stream.scores.long_run))
+        found = p_value < CHECK_ALARMS / stream.several and abs(errors) >= MATERIAL_BIAS * expected
         return Check("biased", measured, p_value, found)

@@ -5,16 +5,16 @@ prediction, and all earlier rows. So the sum of the scores times any function of
 products as its variance, however the columns are distributed and whatever the spread of the scores depends on.
 """
 
-from dataclasses import field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kalprox.base.arrays import Array, namespace
-from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Dependence, two_sided
+from kalprox.base.tree import MODERATE, expect
+from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Stream, two_sided
 from kalprox.calibration.sequence import BOUND
 
-__all__ = ["MOST_COLUMNS", "Curvature", "zeros"]
+__all__ = ["MOST_COLUMNS", "Curvature"]
 
 MOST_COLUMNS = 20  # the first ones, whose squares and products are looked at, besides the prediction
 MATERIAL_CURVATURE = 0.1  # the correlation of the scores with a square or a product
@@ -25,11 +25,6 @@ _FEWEST = 6.0  # rows that share the sum of the squares of the scores times a pr
 _FARTHEST = 3.0  # the bound of a standardised value, so that a few rows do not decide
 _LARGEST = 1e60
 _ROUNDING = 1e-10
-
-
-def zeros(*shape: int) -> Any:
-    """Return the field of a sum over no rows."""
-    return field(default_factory=lambda: np.zeros(shape))
 
 
 class Curvature(NamedTuple):
@@ -65,7 +60,7 @@ class Curvature(NamedTuple):
         V = np.column_stack([np.broadcast_to(mean, len(u))[kept], columns])
         before = self.widened(V.shape[1])
         if not len(kept):
-            return Curvature(now, before.column_means, before.column_squares, before.column_products)
+            return before._replace(columns_seen=now)
         n = float(before.column_products[0, 0, 0])
         with np.errstate(all="ignore"):
             origin = before.column_means if n else np.nan_to_num(V[0], posinf=0.0, neginf=0.0)
@@ -109,10 +104,19 @@ class Curvature(NamedTuple):
         if more <= 0:
             return self
         pad = namespace(self.column_products).pad
-        center, squares = (pad(a, (0, more)) for a in (self.column_means, self.column_squares))
-        return Curvature(self.columns_seen, center, squares, pad(self.column_products, ((0, 0), (0, more), (0, more))))
+        means, squares = (pad(a, (0, more)) for a in (self.column_means, self.column_squares))
+        return Curvature(self.columns_seen, means, squares, pad(self.column_products, ((0, 0), (0, more), (0, more))))
 
-    def check(self, scores: Dependence, several: int = 1) -> Check:
+    def expect_possible(self) -> None:
+        """Raise a ValueError unless these are sums over columns."""
+        seen, means, squares, products = self
+        c = len(means)
+        expect(means.shape == squares.shape == (c,) and products.shape == (6, 1 + c, 1 + c))
+        expect(c <= 1 + MOST_COLUMNS and seen.shape == () and seen >= products[0, 0, 0] >= 0)
+        expect((squares >= 0).all() and (np.diagonal(products[[0, 2, 4]], axis1=1, axis2=2) >= 0).all())
+        expect(all(np.abs(a).max(initial=0.0) <= MODERATE for a in (seen, means, products)))
+
+    def check(self, stream: Stream) -> Check:
         """Do the scores depend on the square of a column, or on the product of two?
 
         The part of each square or product that is linear in its columns is left out, so that coefficients which are too
@@ -127,28 +131,22 @@ class Curvature(NamedTuple):
         second, third, fourth, with_u, with_u2, with_u4 = sums / n
         i, j = np.triu_indices(c)
         i, j = i + 1, j + 1
-        ones = np.ones(len(i))
-        moments = np.array(
-            [
-                [ones, second[0, i], second[0, j]],
-                [second[0, i], second[i, i], second[i, j]],
-                [second[0, j], second[i, j], second[j, j]],
-            ]
-        ).transpose(2, 0, 1)
-        product = np.stack([second[i, j], third[i, j], third[j, i]], axis=1)  # with 1, z_i and z_j
+        both = np.stack([np.zeros_like(i), i, j], axis=1)  # 1, z_i and z_j
+        moments = second[both[:, :, None], both[:, None, :]]
+        product = np.stack([second[i, j], third[i, j], third[j, i]], axis=1)
         line = np.einsum("pij,pj->pi", np.linalg.pinv(moments, rcond=1e-9, hermitian=True), product)
         left = fourth[i, j] - (line * product).sum(axis=1)  # the variance of what the product adds to them
-        found = with_u[i, j] - (line * np.stack([ones * with_u[0, 0], with_u[0, i], with_u[0, j]], axis=1)).sum(axis=1)
+        found = with_u[i, j] - (line * with_u[0, both]).sum(axis=1)
         with np.errstate(all="ignore"):
             robust = np.maximum(with_u2[i, j] / fourth[i, j], with_u2[0, 0])
             z, size = (found / np.sqrt(left * variance) for variance in (robust, with_u2[0, 0]))
             many = n * with_u2[i, j] ** 2 / with_u4[i, j] >= _FEWEST  # rows that decide
         z = np.where((left > _COLLINEAR * fourth[i, j]) & many & np.isfinite(z), z, 0.0)
         k = int(np.abs(z).argmax())
-        p_value = min(len(z) * two_sided(float(z[k]) * (n / scores.long_run) ** 0.5), 1.0)
+        p_value = min(len(z) * two_sided(float(z[k]) * (n / stream.scores.long_run) ** 0.5), 1.0)
         of = (int(i[k]) - 2, int(j[k]) - 2)
         measured = f"the errors have the correlation {size[k]:.2f} with {_product(*of)}"
-        is_found = p_value < CHECK_ALARMS / several and abs(float(size[k])) >= MATERIAL_CURVATURE
+        is_found = p_value < CHECK_ALARMS / stream.several and abs(float(size[k])) >= MATERIAL_CURVATURE
         return Check("nonlinear", measured, p_value, is_found)
 
 

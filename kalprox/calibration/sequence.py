@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kalprox.base.arrays import Array
+from kalprox.base.tree import expect
 
 __all__ = ["BOUND", "FIRST_LENGTH", "LAGS", "SEGMENTS", "USUAL_SIZE", "VALUES", "Sequence", "joined", "prolonged"]
 
@@ -58,6 +59,12 @@ class Sequence(NamedTuple):
     segment_origins: Array
     segment_shared: Array
     segment_length: Array
+
+    def expect_possible(self) -> None:
+        """Raise a ValueError unless the segments can be those of a stream."""
+        length, rows = self.segment_length, self.segments[:, 0, 0]
+        expect(np.log2(max(float(length), 1.0) / FIRST_LENGTH) in range(64))
+        expect(((rows >= 0) & (rows <= length) & (rows == np.round(rows))).all())
 
 
 def prolonged(xp: ModuleType, before: Sequence, u: Array, mean: Array, shared: Array, judged: Array | None) -> Sequence:

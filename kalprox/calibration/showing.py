@@ -120,7 +120,7 @@ class Shown:
         if kind == "coverage":
             levels, shares = coverage_curve(self)
             slot = unused_slot(ax)
-            plots.calibration(ax, levels, shares, rows=independent_rows(verdict), label=label, slot=slot, labels=False)
+            plots.calibration(ax, levels, shares, rows=independent_rows(verdict), label=label, slot=slot)
             ax.legend(loc="upper left", fontsize="small")
         elif kind == "pit":
             shares = np.asarray(self.pit, float) / float(self.rows)

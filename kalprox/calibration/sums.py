@@ -7,25 +7,64 @@ classes have subclasses, with scores that are randomised between F(y - 1) and F(
 """
 
 import math
-from dataclasses import field, fields
+from dataclasses import fields
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, namespace, pytree, static
-from kalprox.base.checks import check_finite, check_is, check_positive, concrete
-from kalprox.calibration.blocks import Given, Judged, block_sums
+from kalprox.base.checks import check_is
+from kalprox.base.tree import Sizes, leaf
+from kalprox.calibration.blocks import Given, Rows, block_sums
 from kalprox.calibration.changes import Changes
-from kalprox.calibration.checks import Check, Dependence, Shape
-from kalprox.calibration.curvature import Curvature, zeros
+from kalprox.calibration.checks import Check, Dependence, Stream, correlated, drifting, tails, unequal_spread
+from kalprox.calibration.curvature import Curvature
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
-from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
+from kalprox.calibration.verdict import (
+    BINS,
+    FEWEST_ROWS,
+    LEVELS,
+    MATERIAL,
+    Range,
+    Verdict,
+    coverage_range,
+    expected_ranges,
+    spread_word,
+)
 from kalprox.predictive import Predictive, Student
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "Findings", "total"]
+
+_BULK = 1.25  # heavy tails explain errors that are too large, unless the inner half of them is this much too wide
+
+
+def total(*shape: int, sign: str = "nonnegative") -> Any:
+    """Return the field of a sum over rows, of which there are none yet."""
+    return leaf(",".join(map(str, shape)), factory=lambda: np.zeros(shape), sign=sign)
+
+
+class Findings(NamedTuple):
+    """What is wrong with predictions of a kind.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+        What was looked for.
+    words : list of str
+        What was found, the most important first.
+    enough : bool
+        Whether there are enough rows to say that nothing is wrong.
+    measured : str
+        What was measured, in words, where it is not the NIS and the coverages.
+    """
+
+    checks: tuple[Check, ...]
+    words: list[str]
+    enough: bool
+    measured: str = ""
 
 
 @pytree
@@ -87,26 +126,26 @@ times as large as stated (NIS 3.83, expected 0.88 to 1.13), and intervals of 50%
 and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     """
 
-    rows: Any = zeros()
-    undetermined: Any = zeros()
-    covered: Any = zeros(len(LEVELS))
-    squares: Any = zeros()
-    pit: Any = zeros(BINS)
-    log_score: Any = zeros()
-    errors: Any = zeros()
-    squared_errors: Any = zeros()
-    shared: Any = zeros()
-    powers: Any = zeros(5)
-    recent: Any = zeros(2, LAGS)
-    lagged: Any = zeros(2, LAGS + 1)
-    segments: Any = zeros(SEGMENTS, VALUES, VALUES)
-    segment_origins: Any = zeros(SEGMENTS)
-    segment_shared: Any = zeros(SEGMENTS)
-    segment_length: Any = field(default_factory=lambda: np.full((), FIRST_LENGTH))
-    columns_seen: Any = zeros()
-    column_means: Any = zeros(0)
-    column_squares: Any = zeros(0)
-    column_products: Any = zeros(6, 1, 1)
+    rows: Any = total()
+    undetermined: Any = total()
+    covered: Any = total(len(LEVELS))
+    squares: Any = total()
+    pit: Any = total(BINS)
+    log_score: Any = total(sign="any")
+    errors: Any = total(sign="any")
+    squared_errors: Any = total()
+    shared: Any = total()
+    powers: Any = total(5, sign="any")
+    recent: Any = total(2, LAGS, sign="any")
+    lagged: Any = total(2, LAGS + 1, sign="any")
+    segments: Any = total(SEGMENTS, VALUES, VALUES, sign="any")
+    segment_origins: Any = total(SEGMENTS, sign="any")
+    segment_shared: Any = total(SEGMENTS)
+    segment_length: Any = leaf("", factory=lambda: np.full((), FIRST_LENGTH), sign="positive")
+    columns_seen: Any = total()
+    column_means: Any = leaf(factory=lambda: np.zeros(0))
+    column_squares: Any = leaf(factory=lambda: np.zeros(0))
+    column_products: Any = leaf(factory=lambda: np.zeros((6, 1, 1)))
     not_judged: str = static(default="")
     changes: Changes | None = static(default=None)
     targets: "tuple[Calibration, ...]" = static(default=())
@@ -115,6 +154,9 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
 
     has_intervals: ClassVar[bool] = True  # whether errors in units of the std, and intervals, mean something
     of_whole_rows: ClassVar[bool] = False  # whether it judges all columns of y together
+    scored: ClassVar[Any] = None  # the kind of distribution that the scores are those of, where not of `predictive`
+    kind: ClassVar[str] = "numbers"  # what is predicted, as `Verdict.kind`
+    material: ClassVar[float] = MATERIAL  # a relative error of the std below this is called calibrated
 
     def add(self, predicted: Predictive, y: Array, weights: Array | None = None, together: Array | None = None) -> Self:
         """Add the predictive distributions of a block of rows, made before it was learned, and the observations.
@@ -168,13 +210,16 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         Parameters
         ----------
         mean : array
-            The predicted means, shape (b,), or a number.
+            The predicted means, shape (b,), or a number. Of two classes the probabilities of yes, of m classes those of
+            each, shape (b, m); NaN for rows that were not predicted.
         std : array
-            The scales of the predictive distributions (`Noise.std`), shape (b,), or one for all.
+            The scales of the predictive distributions (`Noise.std`), shape (b,), or one for all. Of classes only
+            whether it is infinite matters, where nothing was predicted.
         y : array
-            The observations, shape (b,), or a number.
+            The observations, shape (b,), or a number. Of m classes a 1 for that of each row, shape (b, m).
         dof : array
-            The degrees of freedom (`Noise.dof`), shape (b,), or one for all; infinite for normal predictions.
+            The degrees of freedom (`Noise.dof`), shape (b,), or one for all; infinite for normal predictions, and
+            without a meaning for classes.
         weights : array, optional
             Repetitions, shape (b,); 1 by default.
         together : array, optional
@@ -187,7 +232,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         Calibration
             The sums including the block.
         """
-        return self._updated(mean, std, y, dof, weights, together, X=X)
+        return self._updated(Rows(mean, std, y, dof, weights, together), X)
 
     def update_given(
         self,
@@ -226,53 +271,22 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         (-1.0, 0.36)
         """
         check_is("given", given, Given, "a Given of log densities, squared errors and normal scores")
-        return self._updated(mean, std, y, math.inf, weights, np.ones(()), given, X)
+        return self._updated(Rows(mean, std, y, math.inf, weights, np.ones(()), given), X)
 
-    def _updated(
-        self,
-        mean: Array,
-        std: Array,
-        y: Array,
-        dof: Any,
-        weights: Array | None,
-        together: Array | None,
-        given: Given | None = None,
-        X: Array | None = None,
-    ) -> Self:
-        xp = namespace(mean, std, y, dof, weights)
-        y = np.asarray(y, float) if xp is np else xp.asarray(y) * 1.0
-        if y.ndim > 1:
-            raise ValueError(f"y must be a number or a vector of shape (b,); got shape {y.shape}.")
-        y = xp.atleast_1d(y)
-        mean, std, dof = _like(xp, "mean", mean, y), _like(xp, "std", std, y), _like(xp, "dof", dof, y)
-        if weights is None:
-            claims = std
-            check_finite("y", y)
-        else:
-            weights = _like(xp, "weights", weights, y)
-            check_positive("weights", weights, strict=False)
-            check_finite("y", xp.where(weights > 0, y, 0))
-            claims = xp.where(weights > 0, std, 0)
-        negative = concrete(claims < 0)
-        if negative is not None and negative.any():
-            raise ValueError(f"std must be >= 0; got a negative one in {negative.sum()} row(s). Infinity says unknown.")
+    def _updated(self, rows: Rows, X: Array | None) -> Self:
+        xp = namespace(rows.mean, rows.std, rows.y, rows.dof, rows.weights)
+        rows = rows.checked(xp)
         with np.errstate(all="ignore"):  # overflow is handled by value, below
-            rows = mean, std, y, dof, weights, together
-            sums, sequence, judged = block_sums(xp, self._scored, self._sequence, *rows, given)
-            sums |= self._more(xp, judged)
+            sums, sequence, rows, scores = block_sums(xp, self.scored or self.predictive, self._sequence, rows)
+            sums |= self._more(xp, rows)
         totals = {name: _add(getattr(self, name), value) for name, value in sums.items()}
         order = {name: _cast(value, getattr(self, name)) for name, value in sequence._asdict().items()}
         curvature = self.curvature
         if X is not None:
-            curvature = curvature.after(X, judged.mean, judged.scores, judged.weights)
+            curvature = curvature.after(X, rows.mean, scores, rows.weights)
         return type(self)(**totals, **order, **curvature._asdict(), predictive=self.predictive)
 
-    @property
-    def _scored(self) -> Any:
-        """The kind of distribution that the scores are those of."""
-        return self.predictive
-
-    def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
+    def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
         """Return the contribution of a block to the sums that only a subclass has."""
         return {}
 
@@ -299,13 +313,15 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         check_is("other", other, type(self), f"a {type(self).__name__}")
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
         order |= self.curvature.merge(other.curvature)._asdict()
-        names = (f.name for f in fields(self) if f.name not in order and not f.metadata.get("static"))
-        both = {name: (getattr(self, name), getattr(other, name)) for name in names}
-        totals: dict[str, Any] = {
-            name: a.merge(b) if isinstance(a, Calibration) else a + b for name, (a, b) in both.items()
-        }
+        names = [f.name for f in fields(self) if "role" in f.metadata and f.name not in order]
+        totals = {name: getattr(self, name) + getattr(other, name) for name in names}
         reason = self.not_judged or other.not_judged
         return type(self)(**totals, **order, not_judged=reason, predictive=self.predictive)
+
+    def _check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless the segments and the columns can be those of a stream."""
+        self._sequence.expect_possible()
+        self.curvature.expect_possible()
 
     @property
     def _sequence(self) -> Sequence:
@@ -319,7 +335,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     @property
     def dependence(self) -> Dependence:
         """How the scores depend on those before them."""
-        return Dependence.of_sequence(self._sequence)[0]
+        return Stream.of(self._sequence, self.powers).scores
 
     @property
     def nis(self) -> Array:
@@ -416,51 +432,61 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             return min(verdicts, key=lambda one: one.importance)
         return self._verdict_among(1)
 
-    def _verdict_among(self, several: int) -> Verdict:
+    def _verdict_among(self, several: int, event: str = "") -> Verdict:
         """Return the verdict on one of several targets or classes, whose false alarms together are those of one.
 
-        Parameters
-        ----------
-        several : int
-
-        Returns
-        -------
-        Verdict
+        `event` says of one of several classes what its probability is about.
         """
-        return (
-            judge(
-                float(self.rows),
-                float(self.shared),
-                float(self.undetermined),
-                float(self.nis),
-                tuple(float(share) for share in self.coverage),
-                self.uniformity[0],
-                Shape.of(np.asarray(self.powers, float)),
-                self._sequence,
-                self.curvature.check(self.dependence, several),
-                certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
-                several=several,
-                **self._judge_options(several),
-            )
-            ._replace(predictive=self.predictive)
-            .with_check(self.missingness)
-        )
+        rows, shared = float(self.rows), float(self.shared)
+        effective = rows / (1 + shared / rows) if rows > 0 else 0.0
+        among = several if self.has_intervals else 1
+        coverages = tuple(float(share) for share in self.coverage)
+        ranges = expected_ranges(effective, self.material, among)
+        found = self._findings(Stream.of(self._sequence, self.powers, several), effective, ranges, event)
+        uniformity = self.uniformity[0] * effective / rows if effective >= 5 * BINS else math.nan
+        return Verdict(
+            [*found.words, "calibrated" if found.enough else "too few rows to say"][0],
+            rows,
+            effective,
+            float(self.undetermined),
+            float(self.nis),
+            ranges[0],
+            coverages[-1],
+            ranges[1],
+            float(special.chdtrc(BINS - 1, uniformity)),
+            coverages,
+            tuple(coverage_range(effective, level, self.material, among) for level in LEVELS),
+            found.checks,
+            tuple(found.words),
+            kind=self.kind,
+            measured=found.measured,
+            predictive=self.predictive if self.has_intervals else None,
+        ).with_check(self.missingness)
 
-    def _judge_options(self, several: int) -> dict[str, Any]:
-        """Return what the verdict on a subclass needs besides; see `judge`."""
-        return {}
+    def _findings(self, stream: Stream, effective: float, ranges: tuple[Range, Range], event: str) -> Findings:
+        """Return what is wrong with the predictions of so many effective rows, by the ranges of NIS and coverage."""
+        coverage, (nis_bounds, coverage_bounds) = self.coverage, ranges
+        spread = spread_word(float(self.nis), nis_bounds, float(coverage[-1]), coverage_bounds)
+        nonlinear = self.curvature.check(stream)
+        checks = drifting(stream), correlated(stream), nonlinear, unequal_spread(stream), *tails(stream)
+        words = [check.word for check in checks if check.found]
+        others = [check.word for check in checks[2:] if check.found]
+        if others:
+            # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to
+            # judge. Its end is that of no row, if no row is covered.
+            inner = max(special.ndtri((1 + float(coverage[0])) / 2), 1e-9)
+            if spread == "over-confident" and special.ndtri(0.75) / inner > _BULK:
+                words.insert(words.index(others[0]), spread)
+        elif spread:
+            words.append(spread)
+        certain = self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1  # every std was 0
+        if certain and self.nis == 0:
+            words = ["exact"] if effective >= FEWEST_ROWS else []
+        return Findings(checks, words, effective >= FEWEST_ROWS)
 
     def _mean(self, total: Array) -> Array:
         xp = namespace(total)
         return xp.where(self.rows > 0, total / xp.where(self.rows > 0, self.rows, 1), xp.nan)
-
-
-def _like(xp: ModuleType, name: str, value: Any, y: Array) -> Array:
-    """`value` in the dtype of y: a number, or an array of y's shape."""
-    value = xp.asarray(value, y.dtype)
-    if value.ndim and value.shape != y.shape:
-        raise ValueError(f"{name} must be a number or have y's shape, {y.shape}; got shape {value.shape}.")
-    return value
 
 
 def _add(total: Array, value: Array) -> Array:

@@ -7,17 +7,7 @@ from typing import Any, NamedTuple
 from scipy import special
 
 from kalprox.calibration.advice import FEWEST_ROWS, advice
-from kalprox.calibration.checks import (
-    CHECK_ALARMS,
-    Check,
-    Dependence,
-    Shape,
-    correlated,
-    drifting,
-    tails,
-    unequal_spread,
-)
-from kalprox.calibration.sequence import Sequence
+from kalprox.calibration.checks import CHECK_ALARMS, Check
 
 __all__ = [
     "BINS",
@@ -25,10 +15,12 @@ __all__ = [
     "FEWEST_ROWS",
     "LEVELS",
     "MATERIAL",
-    "OfCounts",
+    "TAIL",
+    "Range",
     "Verdict",
+    "coverage_range",
     "expected_ranges",
-    "judge",
+    "spread_word",
 ]
 
 LEVELS = (0.5, 0.8, 0.95)  # of the central intervals whose coverage is counted
@@ -36,7 +28,6 @@ BINS = 20  # of the PIT histogram
 SPREAD_ALARMS = 0.01  # the largest probability that the spread of a calibrated stream is called wrong
 FALSE_ALARMS = SPREAD_ALARMS + 5 * CHECK_ALARMS  # the largest probability of any other word for a calibrated stream
 MATERIAL = 0.05  # a relative error of the std below this is called calibrated, however many rows there are
-_BULK = 1.25  # heavy tails explain errors that are too large, unless the inner half of them is this much too wide
 
 Range = tuple[float, float]
 
@@ -210,107 +201,8 @@ def _listed(items: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}"
 
 
-class OfCounts(NamedTuple):
-    """What a verdict on counts needs besides the scores.
-
-    Attributes
-    ----------
-    bias : Check
-        The check of the mean.
-    dispersion : float
-        The sum of the squared errors, divided by that of the stated variances.
-    less, more : float
-        The probabilities of a smaller and of a larger one, if the predictions are right.
-    expected : float
-        The sum of the stated means.
-    """
-
-    bias: Check
-    dispersion: float
-    less: float
-    more: float
-    expected: float
-
-    def spread(self, by_scores: str, several: int = 1) -> Check:
-        """Over-confident or under-confident, if the squared errors or the scores show it, and it is material."""
-        tail = _TAIL / several
-        by_errors = "over-confident" if self.more < tail else "under-confident" if self.less < tail else ""
-        word = _spread(self.dispersion, ((1 - MATERIAL) ** 2, (1 + MATERIAL) ** 2))
-        measured = f"the squared errors are {self.dispersion:.3g} times as large as the variances stated"
-        p_value = min(2 * min(self.less, self.more), 1.0)
-        return Check(word or "over-confident", measured, p_value, word != "" and word in (by_scores, by_errors))
-
-
-def judge(
-    rows: float,
-    shared: float,
-    undetermined: float,
-    nis: float,
-    coverages: tuple[float, ...],
-    uniformity: float,
-    shape: Shape,
-    sequence: Sequence,
-    nonlinear: Check,
-    certain: bool = False,
-    counts: "OfCounts | None" = None,
-    several: int = 1,
-) -> Verdict:
-    """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
-
-    `shared` is the number of pairs of rows that share a learned noise variance, each divided by its degrees of freedom;
-    `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram. `shape` and
-    `sequence` are the moments of the scores, and their sums in the order of the stream. `nonlinear` is the check of
-    squares and products. `certain` says that every std was stated to be 0. `several` is the number of targets that are
-    judged.
-
-    `counts` makes it the verdict on counts. Their tails are part of their spread. The scores of small counts are mostly
-    random, so that a spread which is wrong by much changes them little: it is material if the errors themselves are.
-    """
-    effective = rows / (1 + shared / rows) if rows > 0 else 0.0
-    material = MATERIAL if counts is None else 0.0
-    nis_bounds, coverage_bounds = expected_ranges(effective, material, several)
-    scores, sizes = Dependence.of_sequence(sequence)
-    drift, correlation = drifting(sequence, scores, sizes, shape, several), correlated(scores, several)
-    unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape, several), tails(shape, several)
-    of_kind: tuple[Check, ...] = (unequal, heavy, skewed)
-    if counts is not None:
-        of_kind = (counts.bias, counts.spread(_spread(nis, nis_bounds), several), unequal)
-    checks = (drift, correlation, nonlinear, *of_kind)
-    findings = [check.word for check in checks if check.found]
-    spread = "" if counts else _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
-    others = [] if counts else [check.word for check in (nonlinear, *of_kind) if check.found]
-    if others:
-        # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
-        inner = max(special.ndtri((1 + coverages[0]) / 2), 1e-9)  # of no row, if no row is covered
-        bulk = special.ndtri(0.75) / inner
-        if spread == "over-confident" and bulk > _BULK:
-            findings.insert(findings.index(others[0]), spread)
-    elif spread:
-        findings.append(spread)
-    if certain and nis == 0:
-        findings = ["exact"] if effective >= FEWEST_ROWS else []
-    enough = effective >= FEWEST_ROWS and (counts is None or counts.expected >= FEWEST_ROWS)
-    word = findings[0] if findings else "calibrated" if enough else "too few rows to say"
-    statistic = uniformity * effective / rows if effective >= 5 * BINS else math.nan
-    return Verdict(
-        word,
-        rows,
-        effective,
-        undetermined,
-        nis,
-        nis_bounds,
-        coverages[-1],
-        coverage_bounds,
-        float(special.chdtrc(BINS - 1, statistic)),
-        coverages,
-        tuple(coverage_range(effective, level, material, several) for level in LEVELS),
-        checks,
-        tuple(findings),
-        kind="numbers" if counts is None else "counts",
-    )
-
-
-def _spread(nis: float, nis_bounds: Range, coverage: float = 0.5, coverage_bounds: Range = (0.0, 1.0)) -> str:
+def spread_word(nis: float, nis_bounds: Range, coverage: float = 0.5, coverage_bounds: Range = (0.0, 1.0)) -> str:
+    """Return the word for a spread outside of these ranges; empty if it is inside of them."""
     if nis > nis_bounds[1] or coverage < coverage_bounds[0]:
         return "over-confident"
     return "under-confident" if nis < nis_bounds[0] or coverage > coverage_bounds[1] else ""
@@ -324,7 +216,7 @@ def expected_ranges(n: float, material: float = MATERIAL, several: int = 1) -> t
     """
     if n <= 0:
         return (0.0, math.inf), (0.0, 1.0)
-    tail = _TAIL / several
+    tail = TAIL / several
     low, high = 2 * special.gammaincinv(n / 2, tail) / n, 2 * special.gammainccinv(n / 2, tail) / n
     nis = float(min(low, (1 - material) ** 2)), float(max(high, (1 + material) ** 2))
     return nis, coverage_range(n, LEVELS[-1], material, several)
@@ -334,7 +226,7 @@ def coverage_range(n: float, level: float, material: float = MATERIAL, several: 
     """The range of the coverage of intervals of this level; see `expected_ranges`."""
     if n <= 0:
         return 0.0, 1.0
-    trials, z, tail = max(round(min(n, _MANY)), 1), special.ndtri((1 + level) / 2), _TAIL / several
+    trials, z, tail = max(round(min(n, _MANY)), 1), special.ndtri((1 + level) / 2), TAIL / several
     few, many = (_binomial_quantile(p, trials, level) / trials for p in (tail, 1 - tail))
     wide, narrow = (2 * special.ndtr(z * f) - 1 for f in (1 + material, 1 - material))
     return float(min(few, narrow)), float(max(many, wide))
@@ -356,7 +248,7 @@ _ORDER = (  # of the words, the most important first
     "calibrated",
 )
 _SPREADS = ("over-confident", "under-confident")
-_TAIL = SPREAD_ALARMS / 4  # two tests, two sides
+TAIL = SPREAD_ALARMS / 4  # two tests, two sides
 _MANY = 1e9  # rows, beyond which `MATERIAL` alone decides; quantiles of larger binomials take long, or overflow
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.display.axes import label_ends, thousands
 from kalprox.display.style import FAINT, INK, LINES, line_style
 
 if TYPE_CHECKING:
@@ -53,16 +52,8 @@ def quantile_bands(runs: Array) -> np.ndarray:
         return between
 
 
-def curves(
-    ax: "Axes",
-    x: Array,
-    runs: Mapping[str, Array],
-    *,
-    log_x: bool = False,
-    slots: Mapping[str, int] | None = None,
-    labels: bool = True,
-) -> None:
-    """Plot the median over runs as a line, and the 10% to 90% quantiles as a band around it.
+def curves(ax: "Axes", x: Array, runs: Mapping[str, Array], slots: Mapping[str, int] | None = None) -> None:
+    """Plot the median over runs as a line, and the 10% to 90% quantiles as a band around it, on logarithmic axes.
 
     A line ends where half of the runs have diverged; where a tenth has, the band reaches up to the largest number in
     the plot.
@@ -73,14 +64,9 @@ def curves(
     x : array of shape (n,)
     runs : mapping of str to array
         For each label, an array of shape (n_runs, n), or (n,) for a single line without a band.
-    log_x : bool
-        Whether the horizontal axis is logarithmic; the vertical one is.
     slots : mapping of str to int, optional
         The line style of each label; see `kalprox.display.style.line_style`.
-    labels : bool
-        Whether the labels are written beside the lines; see `label_ends`.
     """
-    x = np.asarray(x)
     drawn = {label: quantile_bands(np.atleast_2d(values)) for label, values in runs.items()}
     finite = [q[np.isfinite(q)] for q in drawn.values()]
     top = max((q.max() for q in finite if q.size), default=1.0)
@@ -94,76 +80,48 @@ def curves(
         line = np.where(np.isfinite(middle), middle, np.nan)
         start = 0.02 + 0.14 * (slot % len(LINES)) / len(LINES)  # so that markers of different lines do not coincide
         ax.plot(x, line, label=label, markevery=(start, 0.14), markeredgecolor="white", markeredgewidth=0.6, **style)
-    _format_axes(ax, x, log_x)
-    if labels:
-        label_ends(ax)
+    ax.set(xscale="log", yscale="log")
 
 
-def sweep(
-    ax: "Axes",
-    x: Array,
-    runs: Array,
-    label: str,
-    *,
-    slot: int = 0,
-    log_x: bool = False,
-    labels: bool = True,
-) -> None:
+def sweep(ax: "Axes", x: Array, runs: Array, label: str, *, slot: int = 0) -> None:
     """Plot each run, of an array of shape (n_runs, n), as a thin translucent line; one label stands for all of them.
 
-    A run is drawn as far as it is finite. Where runs diverge, limit the axis with `ax.set_ylim`.
+    A run is drawn as far as it is finite. Where runs diverge, limit the axis with `ax.set_ylim`. Both axes are
+    logarithmic.
     """
     values = np.asarray(runs, float)
     style = line_style(slot) | {"marker": ""}
     middle = int(np.argsort(values[:, -1], kind="stable")[len(values) // 2])
     for i, run in enumerate(np.where(np.isfinite(values), values, np.nan)):
         ax.plot(x, run, linewidth=0.7, alpha=0.45, label=label if i == middle else None, **style)
-    _format_axes(ax, np.asarray(x), log_x)
-    if labels:
-        label_ends(ax)
+    ax.set(xscale="log", yscale="log")
 
 
-def traces(ax: "Axes", x: Array, values: Array, label: str, *, labels: bool = True) -> None:
+def traces(ax: "Axes", x: Array, values: Array, label: str) -> None:
     """Plot each column of `values`, of shape (n, d), as a thin line, and their median on top, on logarithmic axes."""
     values = np.asarray(values, float)
-    sweep(ax, x, values.T, label, log_x=True, labels=False)
+    sweep(ax, x, values.T, label)
     ax.plot(x, np.median(values, axis=1), color=INK, label="median")
-    if labels:
-        label_ends(ax)
 
 
-def estimates(
-    ax: "Axes",
-    truth: Array | None,
-    mean: Array,
-    std: Array | None = None,
-    *,
-    slot: int = 0,
-    legend: str | None = "best",
-) -> None:
+def estimates(ax: "Axes", truth: Array, mean: Array, std: Array, *, slot: int = 0) -> None:
     """Plot estimates with ±2 sigma bars, and the true values as stems, over their index.
 
-    Estimates whose bars do not contain the truth are crosses, and the legend counts them. The truth is drawn only
+    Estimates whose bars do not contain the truth are crosses, and their label counts them. The truth is drawn only
     once on the same axes.
     """
     from matplotlib.ticker import MaxNLocator
 
-    mean = np.asarray(mean, float)
+    truth, mean, bar = np.asarray(truth, float), np.asarray(mean, float), 2 * np.asarray(std, float)
     index = np.arange(1, len(mean) + 1)
     style = line_style(slot)
-    if truth is not None:
-        truth = np.asarray(truth, float)
-        if "truth" not in ax.get_legend_handles_labels()[1]:
-            ax.axhline(0, color=FAINT, linewidth=0.6)
-            ax.vlines(index, 0, truth, color="#c4c4c4", linewidth=1.1)
-            ax.plot(index, truth, "o", color=INK, markerfacecolor="white", markersize=4.6, label="truth", zorder=2.5)
-    missed = np.zeros(len(mean), bool)
-    if std is not None:
-        bar = 2 * np.asarray(std, float)
-        if truth is not None:
-            missed = ~(np.abs(truth - mean) <= bar)
-        ax.errorbar(index, mean, bar, fmt="none", ecolor=style["color"], elinewidth=1.1, capsize=1.6)
-    what = "estimate, ±2\N{GREEK SMALL LETTER SIGMA}" if std is not None else "estimate"
+    if "truth" not in ax.get_legend_handles_labels()[1]:
+        ax.axhline(0, color=FAINT, linewidth=0.6)
+        ax.vlines(index, 0, truth, color="#c4c4c4", linewidth=1.1)
+        ax.plot(index, truth, "o", color=INK, markerfacecolor="white", markersize=4.6, label="truth", zorder=2.5)
+    missed = ~(np.abs(truth - mean) <= bar)
+    ax.errorbar(index, mean, bar, fmt="none", ecolor=style["color"], elinewidth=1.1, capsize=1.6)
+    what = "estimate, ±2\N{GREEK SMALL LETTER SIGMA}"
     groups = [(~missed, what, {"marker": style["marker"], "markersize": 3.8})]
     if missed.any():
         words = f"estimate, truth outside: {missed.sum()} of {len(mean)}"
@@ -173,8 +131,6 @@ def estimates(
     ax.set_xlim(0.2, len(mean) + 0.8)
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     ax.grid(visible=False, axis="x")
-    if legend is not None:
-        ax.legend(loc=legend)  # type: ignore[call-overload]  # matplotlib lists the places it knows
 
 
 def matrix(ax: "Axes", M: Array, label: str, *, limit: float | None = None) -> None:
@@ -205,10 +161,9 @@ def calibration(
     levels: Array,
     coverage: Array,
     *,
-    rows: int | None = None,
+    rows: int,
     label: str = "observed",
     slot: int = 0,
-    labels: bool = True,
 ) -> None:
     """Plot the observed coverage of intervals against their nominal levels.
 
@@ -217,35 +172,21 @@ def calibration(
     ax : Axes
     levels, coverage : array of shape (n,)
         The nominal levels, and the share of the observations that the intervals of each level contain.
-    rows : int, optional
-        The number of independent observations. If given, a band shows where the observed coverage of calibrated
-        intervals lies with probability 95%, by the binomial distribution.
+    rows : int
+        The number of independent observations. A band shows where the observed coverage of calibrated intervals lies
+        with probability 95%, by the binomial distribution.
     label : str
     slot : int
         The line style; see `kalprox.display.style.line_style`.
-    labels : bool
-        Whether the labels are written beside the lines; see `label_ends`.
     """
     grid = np.linspace(0, 1, 201)
     if "calibrated" not in ax.get_legend_handles_labels()[1]:
-        ax.plot(grid, grid, color=FAINT, linewidth=1, label="calibrated")
-        if rows is not None:
-            from scipy import stats
+        from scipy import stats
 
-            low, high = stats.binom.interval(0.95, rows, grid)
-            ax.fill_between(grid, low / rows, high / rows, color=FAINT, alpha=0.22, linewidth=0)
+        low, high = stats.binom.interval(0.95, rows, grid)
+        ax.plot(grid, grid, color=FAINT, linewidth=1, label="calibrated")
+        ax.fill_between(grid, low / rows, high / rows, color=FAINT, alpha=0.22, linewidth=0)
     ax.plot(levels, coverage, label=label, **line_style(slot))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal", xlabel="nominal coverage", ylabel="observed coverage")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    if labels:
-        label_ends(ax)
-
-
-def _format_axes(ax: "Axes", x: np.ndarray, log_x: bool) -> None:
-    """Set the scales and thousands separators."""
-    ax.set_yscale("log")
-    if log_x:
-        ax.set_xscale("log")
-    elif x.size and np.nanmax(np.abs(x)) >= 1e4:
-        thousands(ax.xaxis)

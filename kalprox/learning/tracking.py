@@ -1,17 +1,15 @@
 """What a learner keeps of the rows it predicts: the score, the quantiles of conformal intervals, and change points."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.tree import MODERATE, Saved, Sizes, expect, state
-from kalprox.calibration import Calibration, CategoryCalibration, calibration_for
-from kalprox.calibration.curvature import MOST_COLUMNS, Curvature
+from kalprox.base.tree import Saved, Sizes, expect, state
+from kalprox.calibration import Calibration, calibration_for
 from kalprox.calibration.missingness import Informative, Missingness
-from kalprox.calibration.sequence import FIRST_LENGTH
 from kalprox.learning.belief import Belief
 from kalprox.learning.change_points import ChangeDetector
 from kalprox.learning.innovations import Innovations, common
@@ -164,8 +162,6 @@ class Tracking:
         about = {key: getattr(none.scores[0], key) for key in ("predictive", "not_judged")}
         kind, places = type(none.scores[0]), range(len(none.scores))
         scores = tuple(saved.tree(kind, f"{name}.scores.{j}", sizes, **about) for j in places)
-        for score in scores:
-            _expect_sums(score)
         return saved.tree(cls, name, sizes, scores=scores)
 
     def _check_restored(self, sizes: Sizes) -> None:
@@ -194,37 +190,3 @@ def watched_on(so_far: tuple[int, Tracking], rows: Block, belief: Belief, before
     if n == len(rows) or (tracking.detector is None and belief.settings.change_points is None):
         return so_far
     return len(rows), tracking.watched(rows.part(n, len(rows)), belief, before, first=n == 0)
-
-
-def _expect_curvature(found: Curvature) -> None:
-    seen, means, squares, products = found
-    c = len(means)
-    expect(means.shape == squares.shape == (c,) and products.shape == (6, 1 + c, 1 + c))
-    expect(c <= 1 + MOST_COLUMNS and seen.shape == () and seen >= products[0, 0, 0] >= 0)
-    expect((squares >= 0).all() and (np.diagonal(products[[0, 2, 4]], axis1=1, axis2=2) >= 0).all())
-    expect(all(np.abs(a).max(initial=0.0) <= MODERATE for a in (seen, means, products)))
-
-
-def _expect_sums(score: Calibration) -> None:
-    """Raise a ValueError unless shapes are right, no count or sum of squares is negative, and segments can be."""
-    empty, others = type(score)(), ("of_class", *Curvature._fields)
-    names = {field.name for field in fields(score) if not field.metadata.get("static")}.difference(others)
-    for name in names:
-        expect(np.shape(getattr(score, name)) == np.shape(getattr(empty, name)))
-    _expect_curvature(score.curvature)
-    for one in score.parts() if isinstance(score, CategoryCalibration) else ():
-        _expect_sums(one)
-    signed = (
-        "log_score",
-        "errors",
-        "powers",
-        "recent",
-        "lagged",
-        "segments",
-        "segment_origins",
-    )
-    for name in names.difference(signed):
-        expect((getattr(score, name) >= 0).all())
-    length, rows = score.segment_length, score.segments[:, 0, 0]
-    expect(np.log2(max(float(length), 1.0) / FIRST_LENGTH) in range(64))
-    expect(((rows >= 0) & (rows <= length) & (rows == np.round(rows))).all())

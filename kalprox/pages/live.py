@@ -51,12 +51,12 @@ class LivePage:
     def __init__(self, state: Callable[[], Mapping[str, Any]], port: int) -> None:
         self.state = state
         try:
-            self._server = _Server((_HOST, port), self._handler)
+            self._server = _Server((_HOST, port), _Handler)
         except OSError as error:
             raise OSError(
                 f"The page cannot be served on port {port}: {error.strerror}. Choose another --watch."
             ) from error
-        self._server.daemon_threads = True
+        self._server.live = self
         self.port = self._server.server_address[1]
         self.address = f"http://{_HOST}:{self.port}/"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True, name="kalprox-page")
@@ -96,17 +96,10 @@ class LivePage:
             return "application/json", json.dumps(to_json(self.state()), allow_nan=False).encode()
         return None
 
-    @property
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        page = self
-
-        class Handler(_Handler):
-            live = page
-
-        return Handler
-
 
 class _Server(ThreadingHTTPServer):
+    live: LivePage
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that went away; report other errors."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
@@ -114,14 +107,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    live: LivePage
+    server: _Server
     timeout = _PATIENCE
     server_version, sys_version = "kalprox", ""
 
     def do_GET(self) -> None:
-        if self.headers.get("Host") not in [f"{name}:{self.live.port}" for name in (_HOST, "localhost")]:
+        if self.headers.get("Host") not in [f"{name}:{self.server.live.port}" for name in (_HOST, "localhost")]:
             return self._answer(403, "text/plain", b"This page is served as 127.0.0.1 only.\n")
-        found = self.live.content(self.path.partition("?")[0])
+        found = self.server.live.content(self.path.partition("?")[0])
         if found is None:
             return self._answer(404, "text/plain", b"There is no such page.\n")
         return self._answer(200, *found)
@@ -137,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers |= {
             "Content-Type": kind,
             "Content-Length": str(len(content)),
-            "Content-Security-Policy": self.live.policy,
+            "Content-Security-Policy": self.server.live.policy,
             "Cache-Control": "no-store",
             "Cross-Origin-Resource-Policy": "same-origin",
             "Referrer-Policy": "no-referrer",

@@ -177,8 +177,8 @@ def _draw(results: Results, keys: tuple[str, ...], canvas: "matplotlib.figure.Fi
     axes = panels(canvas, len(keys), sharex=True, sharey=True)
     for ax, key in zip(axes, keys, strict=True):
         rows, runs, exact = results["rows"], results[key], {"proximal filter": results["filter"]}
-        sweep(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key], log_x=True, labels=False)
-        curves(ax, rows, exact, log_x=True, slots={"proximal filter": 2}, labels=False)
+        sweep(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key])
+        curves(ax, rows, exact, slots={"proximal filter": 2})
         ax.set_title(titles[key])
     label_panels(axes, "rows seen, $k$", "relative error $E_k$")
 

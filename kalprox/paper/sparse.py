@@ -257,7 +257,7 @@ def _by_size(results: Results, canvas: "Canvas", draw: Callable[["Axes", int], N
 
 
 def _draw_errors(results: Results, canvas: "Canvas") -> None:
-    plot = partial(curves, log_x=True, slots={METHODS[m]: slot for m, slot in _SLOTS.items()}, labels=False)
+    plot = partial(curves, slots={METHODS[m]: slot for m, slot in _SLOTS.items()}, labels=False)
 
     def panel(ax: "Axes", i: int) -> None:
         plot(ax, results["rows"], {METHODS[m]: results[f"error_{m}"][i] for m in _ROW_BY_ROW})
@@ -279,7 +279,7 @@ def _draw_taps(results: Results, methods: list[str], canvas: "Canvas") -> None:
         for ax, method in zip(line, methods, strict=True):
             std = np.sqrt(results[f"var_{method}"][i, 0]) if f"var_{method}" in results else None
             mean = results[f"mean_{method}"][i, 0]
-            estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method], legend=None)
+            estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method])
             ax.set_title(f"{METHODS[method]}, size {sizes[i]:g}")
         line[0].set_ylabel("tap")
     for ax in grid[-1][-1:] if narrow else grid[-1]:
@@ -298,7 +298,7 @@ def _draw_covariance(results: Results, canvas: "Canvas") -> None:
 
 def _draw_variances(results: Results, canvas: "Canvas") -> None:
     def panel(ax: "Axes", i: int) -> None:
-        traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps", labels=False)
+        traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps")
 
     label_panels(_by_size(results, canvas, panel, share=True), "rows seen, $k$", "diagonal of $V_k$")
 

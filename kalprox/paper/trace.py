@@ -233,8 +233,7 @@ def _plot_error(ax: "Axes", trace: Trace, truth: Array, label: str) -> None:
     mean, var = _recorded(trace)
     size = float(np.linalg.norm(truth)) or 1.0
     slot = unused_slot(ax)
-    errors = {label: np.linalg.norm(mean - truth, axis=1) / size}
-    curves(ax, trace.rows, errors, slots={label: slot}, log_x=True, labels=False)
+    curves(ax, trace.rows, {label: np.linalg.norm(mean - truth, axis=1) / size}, slots={label: slot})
     if var is not None:
         stated = np.sqrt(var.sum(axis=1)) / size
         dotted: dict[str, Any] = {"color": line_style(slot)["color"], "linewidth": 1, "linestyle": ":"}

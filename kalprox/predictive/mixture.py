@@ -7,7 +7,8 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array
-from kalprox.predictive.base import Predictive
+from kalprox.base.checks import check_level
+from kalprox.predictive.base import Predictive, central_interval
 from kalprox.predictive.discrete import Categories, Classes, Counts
 from kalprox.predictive.student import Student, standard_score
 
@@ -87,11 +88,8 @@ class Mixture(NamedTuple):
         known = np.isfinite(ends).any(axis=0)
         ends = np.where(known, ends, 0.0)
         low, high = np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)
-        if isinstance(self.parts[0], Student):
-            found = self._root(p, w, low, high)
-        else:
-            found = self._count(p, low, high) if isinstance(self.parts[0], Counts) else self._bisected(p, low, high)
-        return np.where(known, found, np.nan)
+        smooth = isinstance(self.parts[0], Student)
+        return np.where(known, self._root(p, w, low, high) if smooth else self._bisected(p, low, high), np.nan)
 
     def _root(self, p: float, w: Array, low: Array, high: Array) -> Array:
         """Return the quantile between two points: the parts, all `Student`, are evaluated together."""
@@ -116,19 +114,18 @@ class Mixture(NamedTuple):
         return x
 
     def _bisected(self, p: float, low: Array, high: Array) -> Array:
-        """Return the quantile between two points, for parts of any other kind."""
+        """Return the quantile between two points, for parts of any other kind; that of counts is a whole number."""
+        whole = isinstance(self.parts[0], Counts)
         for _ in range(_MOST_STEPS):
-            middle = (low + high) / 2
+            middle = following = (low + high) / 2
+            if whole:
+                middle = np.floor(middle)
+                following = np.minimum(middle + 1, high)
             enough = self.cdf(middle) >= p
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+            low, high = np.where(enough, low, following), np.where(enough, middle, high)
+            if (low >= high).all():
+                break
         return high
-
-    def _count(self, p: float, low: Array, high: Array) -> Array:
-        while (low < high).any():
-            middle = np.floor((low + high) / 2)
-            enough = self.cdf(middle) >= p
-            low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
-        return low
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Return the ends of the central interval that contains an observation with probability `level`.
@@ -142,9 +139,8 @@ class Mixture(NamedTuple):
         -------
         low, high : arrays
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        check_level(level)
+        return central_interval(self, level)
 
 
 def mixed(parts: Sequence[Predictive], weights: Array) -> Predictive:
@@ -170,9 +166,9 @@ def mixed(parts: Sequence[Predictive], weights: Array) -> Predictive:
     p = np.stack([part.mean for part in parts])
     if isinstance(first, Classes):
         w = shares(weights, np.isfinite(p))
-        return Classes(np.where(w > 0, w * p, 0.0).sum(axis=0))
-    w = shares(weights, np.isfinite(p).all(axis=-1))[..., None]  # one for all classes of a row
-    return Categories(np.where(w > 0, w * p, 0.0).sum(axis=0))
+    else:
+        w = shares(weights, np.isfinite(p).all(axis=-1))[..., None]  # one for all classes of a row
+    return type(first)(np.where(w > 0, w * p, 0.0).sum(axis=0))
 
 
 def shares(weights: Array, known: Array) -> Array:

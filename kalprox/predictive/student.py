@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, brief, certainly, namespace, special_functions
+from kalprox.base.checks import check_level
 from kalprox.base.control import call_numpy
 
 __all__ = ["Student", "standard_quantile", "standard_score"]
@@ -88,8 +89,7 @@ class Student(NamedTuple):
         -------
         low, high : arrays
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
+        check_level(level)
         reach = namespace(self.std).asarray(standard_quantile(self.dof, (1 + level) / 2), self.std.dtype) * self.std
         return self.mean - reach, self.mean + reach
 

@@ -1,6 +1,8 @@
 """The sections of a model's page about its calibration and its error along the rows."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.learning.headline import as_options
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
+from kalprox.reports.drawing import drawn
 from kalprox.reports.words import plain
 
 if TYPE_CHECKING:
@@ -42,23 +45,23 @@ def section(fitted: TableModel) -> Section:
 
 def _figures(score: Calibration, classes: tuple[str, ...]) -> list[Figure]:
     if isinstance(score, ClassCalibration):
-        yes = classes[1] if classes else "1"
+        yes = code(classes[1] if classes else "1")
         curves = [_roc(score, yes), _lift(score)] if math.isfinite(score.auc) else []
-        return [_reliability(score, f"were of the class {code(yes)}"), *curves]
+        return [_reliability(score, f"were of the class {yes}"), *curves]
     if isinstance(score, CategoryCalibration):
-        names = dict(enumerate(map(plain, classes or map(str, range(len(score.by_class))))))
-        shown = [number for number in names if number < len(score.by_class) and math.isfinite(score.auc[number])]
-        shown = sorted(sorted(shown, key=lambda number: -score.by_class[number, 1].sum())[:_MAX_CURVES])
-        curves = [_rocs(score, names, shown), _lifts(score, names, shown)] if shown else []
-        return [_reliability(score, "were of the most probable class"), *curves]
+        return [_reliability(score, "were of the most probable class"), *_curves_of_each(score, classes)]
     return [_coverage(score), _pit(score)]
+
+
+def _legend(ax: "Axes") -> None:
+    ax.legend(loc="lower right")
 
 
 def _checks(verdict: Verdict) -> Table:
     """What was looked for besides the spread."""
     rows = [
-        [check.word, check.measured, _p_value(check.p_value), "yes" if check.found else "no"]
-        for check in verdict.checks
+        [word, measured, _p_value(p_value), "yes" if found else "no"]
+        for word, measured, p_value, found in verdict.checks
     ]
     return Table(
         ["looked for", "measured", "p-value", "found"],
@@ -74,30 +77,21 @@ def _p_value(p: float) -> float | str | None:
 def _coverage(score: Calibration) -> Figure:
     verdict = score.verdict()
     levels, shares = coverage_curve(score)
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        plots.calibration(fig.subplots(), levels, shares, rows=independent_rows(verdict))
-
+    rows = independent_rows(verdict)
     return Figure(
         "calibration",
         "Nominal and observed coverage",
         "The share of the observations within their central intervals, against the level of the intervals. Below "
         "the diagonal the intervals are too narrow, above it they are too wide. Grey band: where calibrated intervals "
-        f"lie with probability 95%, {independent_rows(verdict):,} independent predictions assumed.",
+        f"lie with probability 95%, {rows:,} independent predictions assumed.",
         {"levels": levels, "coverage": shares, "rows": verdict.rows, "worth": verdict.worth},
-        draw,
+        drawn(partial(plots.calibration, rows=rows), levels, shares),
         (4.6, 4.6),
     )
 
 
 def _pit(score: Calibration) -> Figure:
     verdict, shares = score.verdict(), np.asarray(score.pit, float) / float(score.rows)
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        readings.pit(ax, shares, independent_rows(verdict))
-        label_ends(ax)
-
     return Figure(
         "pit",
         "Histogram of the probability integral transform (PIT)",
@@ -105,19 +99,13 @@ def _pit(score: Calibration) -> Figure:
         "hump-shaped if they are too wide, and sloped if the predictions are biased. Grey band: 95% of the bars, if "
         "calibrated.",
         {"bars": shares * len(shares), "rows": verdict.rows, "worth": verdict.worth},
-        draw,
+        drawn(readings.pit, shares, independent_rows(verdict)),
         (6.4, 3.4),
     )
 
 
 def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> Figure:
     found = score.reliability()
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        readings.reliability(ax, *found[:4])
-        label_ends(ax)
-
     return Figure(
         "reliability",
         "Stated probabilities and what came",
@@ -125,31 +113,21 @@ def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> F
         "Calibrated probabilities lie on the diagonal: below it they are too large, above it too small. Bars: 95% "
         "intervals of the shares.",
         found._asdict(),
-        draw,
+        drawn(readings.reliability, *found[:4]),
         (4.8, 4.6),
     )
 
 
 def _roc(score: ClassCalibration, yes: str) -> Figure:
-    found, area = score.roc(), score.auc
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        readings.roc(ax, found.false_positive_rate, found.true_positive_rate)
-        ax.legend(loc="lower right")
-
+    (false, true, _), area = score.roc(), score.auc
     return Figure(
         "roc",
         "Events found and false alarms (ROC)",
-        f"For every threshold of the probability, the share of the events (rows of the class {code(yes)}) above it, "
+        f"For every threshold of the probability, the share of the events (rows of the class {yes}) above it, "
         f"against the share of the other rows above it. The area under the curve is {area:.4f}: the probability that "
         "a row with the event has the larger probability of two.",
-        {
-            "false_positive_rate": found.false_positive_rate,
-            "true_positive_rate": found.true_positive_rate,
-            "area": area,
-        },
-        draw,
+        {"false_positive_rate": false, "true_positive_rate": true, "area": area},
+        drawn(readings.roc, false, true, finish=_legend),
         (4.6, 4.6),
     )
 
@@ -157,12 +135,6 @@ def _roc(score: ClassCalibration, yes: str) -> Figure:
 def _lift(score: ClassCalibration) -> Figure:
     found = score.lift()
     tenth = float(np.interp(0.1, found.rows, found.events))
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        readings.lift(ax, found.rows, found.events)
-        ax.legend(loc="lower right")
-
     return Figure(
         "lift",
         "Events among the most probable rows (lift)",
@@ -170,71 +142,63 @@ def _lift(score: ClassCalibration) -> Figure:
         f"tenth of the rows with the largest probabilities has {tenth:.1%} of the events, {10 * tenth:.3g} times as "
         "many as a tenth in random order.",
         found._asdict(),
-        draw,
+        drawn(readings.lift, found.rows, found.events, finish=_legend),
         (6.4, 4.0),
     )
 
 
-def _rocs(score: CategoryCalibration, names: dict[int, str], shown: list[int]) -> Figure:
-    found, areas = {number: score.roc(number) for number in shown}, score.auc
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        for slot, curve in enumerate(found.values()):
-            readings.roc(ax, curve.false_positive_rate, curve.true_positive_rate, slot=slot, label=str(slot))
-        _name_curves(ax, [f"{names[number]} ({areas[number]:.3f})" for number in found])
-
-    return Figure(
-        "roc",
-        "Each class found and false alarms (ROC)",
-        "For every threshold of the probability of a class, the share of its rows above it, against the share of the "
-        f"other rows above it{_of_most(score, shown)}. In brackets: the area under the curve, the probability that a "
-        "row of the class has the larger probability of it of two.",
-        {
-            "classes": [names[number] for number in found],
-            "areas": [areas[number] for number in found],
-            **{f"false_positive_rate_{number}": curve.false_positive_rate for number, curve in found.items()},
-            **{f"true_positive_rate_{number}": curve.true_positive_rate for number, curve in found.items()},
-        },
-        draw,
-        (4.6, 4.6),
-    )
-
-
-def _lifts(score: CategoryCalibration, names: dict[int, str], shown: list[int]) -> Figure:
-    found = {number: score.lift(number) for number in shown}
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        for slot, curve in enumerate(found.values()):
-            readings.lift(ax, curve.rows, curve.events, slot=slot, label=str(slot))
-        _name_curves(ax, [names[number] for number in found])
-
-    return Figure(
-        "lift",
-        "Each class among the most probable rows (lift)",
-        "The share of the rows of a class among those with the largest probabilities of it, against the share of these "
-        f"rows{_of_most(score, shown)}.",
-        {
-            "classes": [names[number] for number in found],
-            **{f"rows_{number}": curve.rows for number, curve in found.items()},
-            **{f"events_{number}": curve.events for number, curve in found.items()},
-        },
-        draw,
-        (6.4, 4.0),
-    )
+def _curves_of_each(score: CategoryCalibration, classes: tuple[str, ...]) -> list[Figure]:
+    """ROC and lift of the classes that came most often, each against the others."""
+    names, areas = [plain(name) for name in classes or map(str, range(len(score.of_class)))], score.auc
+    shown = [number for number in range(min(len(names), len(areas))) if math.isfinite(areas[number])]
+    shown = sorted(sorted(shown, key=lambda number: -score.of_class[number].outcomes[1].sum())[:_MAX_CURVES])
+    if not shown:
+        return []
+    only = "" if len(shown) == len(areas) else f"; the {len(shown)} classes that came most often"
+    own: dict[str, Any] = {"classes": [names[number] for number in shown]}
+    of_areas = {"areas": [areas[number] for number in shown]}
+    with_areas = [f"{names[number]} ({areas[number]:.3f})" for number in shown]
+    rocs, lifts = ({number: curve(number) for number in shown} for curve in (score.roc, score.lift))
+    return [
+        Figure(
+            "roc",
+            "Each class found and false alarms (ROC)",
+            "For every threshold of the probability of a class, the share of its rows above it, against the share of "
+            f"the other rows above it{only}. In brackets: the area under the curve, the probability that a row of the "
+            "class has the larger probability of it of two.",
+            own | of_areas | _numbered(rocs),
+            drawn(_one_by_one, readings.roc, rocs, finish=partial(_named, names=with_areas)),
+            (4.6, 4.6),
+        ),
+        Figure(
+            "lift",
+            "Each class among the most probable rows (lift)",
+            "The share of the rows of a class among those with the largest probabilities of it, against the share of "
+            f"these rows{only}.",
+            own | _numbered(lifts),
+            drawn(_one_by_one, readings.lift, lifts, finish=partial(_named, names=own["classes"])),
+            (6.4, 4.0),
+        ),
+    ]
 
 
-def _name_curves(ax: "Axes", names: list[str]) -> None:
+def _numbered(curves: dict[int, Any]) -> dict[str, Any]:
+    """Return the two coordinates of the curve of each class, by their names and the number of the class."""
+    fields = next(iter(curves.values()))._fields[:2]
+    return {f"{field}_{number}": getattr(curve, field) for field in fields for number, curve in curves.items()}
+
+
+def _one_by_one(ax: "Axes", plot: Callable[..., None], curves: dict[int, Any]) -> None:
+    for slot, curve in enumerate(curves.values()):
+        plot(ax, *curve[:2], slot=slot, label=str(slot))
+
+
+def _named(ax: "Axes", names: list[str]) -> None:
     """Name the curves in a legend by any text: as labels, some would be formulas, or mean that there is no name."""
     _, *texts = ax.legend(loc="lower right", fontsize="small").get_texts()
     for text, name in zip(texts, names, strict=True):
         text.set_parse_math(False)
         text.set_text(name)
-
-
-def _of_most(score: CategoryCalibration, shown: list[int]) -> str:
-    return "" if len(shown) == len(score.by_class) else f"; the {len(shown)} classes that came most often"
 
 
 def running_error(fitted: TableModel) -> Section:

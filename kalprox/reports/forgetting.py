@@ -1,15 +1,11 @@
 """The weights of the ways to forget, in the page of a model that was fitted with forget="auto"."""
 
-from typing import TYPE_CHECKING
-
 from kalprox.display.readings import stacked
 from kalprox.jobs.model import TableModel
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.summary import about_forgetting
 from kalprox.pages import Figure, Section
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from kalprox.reports.drawing import drawn
 
 __all__ = ["sections"]
 
@@ -20,19 +16,13 @@ def sections(fitted: TableModel) -> list[Section]:
     if not isinstance(belief, MixedBelief):
         return []
     rows, names, weights = belief.forget_weights
-
-    def draw(fig: "matplotlib.figure.Figure") -> None:
-        ax = fig.subplots()
-        stacked(ax, rows, weights, names, "weight")
-        ax.set_xlabel("rows learned")
-
     figure = Figure(
         "forgetting",
         "Weights of the ways to forget",
         "The probability of each way to forget along the rows, by how well it has predicted. A number is a forgetting "
         "factor; with 'intercept' only the intercept moves, by steps of this variance in units of the noise variance.",
         {"rows": rows, "weights": weights},
-        draw,
+        drawn(stacked, rows, weights, names, "weight", finish=lambda ax: ax.set_xlabel("rows learned")),
         (6.8, 3.6),
     )
     text = (

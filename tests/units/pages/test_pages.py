@@ -23,6 +23,7 @@ from browser import (
 )
 
 from kalprox.display import plots
+from kalprox.display.axes import label_ends
 from kalprox.display.style import LINES, STYLE, line_style
 from kalprox.pages import Figure, Page, Section, Statement, Table, figures, write, write_page
 
@@ -48,6 +49,7 @@ def drawing(helper, *args, **kwargs):
     def draw(fig):
         ax = fig.subplots()
         getattr(plots, helper)(ax, *args, **kwargs)
+        label_ends(ax)
         ax.set(xlabel=ax.get_xlabel() or "rows", ylabel=ax.get_ylabel() or "value")
 
     return draw
@@ -55,7 +57,7 @@ def drawing(helper, *args, **kwargs):
 
 COVARIANCE = 1e-4 * np.linalg.inv(0.8 ** np.abs(np.subtract.outer(np.arange(30), np.arange(30))))
 DRAWINGS = {
-    "curves": drawing("curves", ROWS, RUNS, log_x=True),
+    "curves": drawing("curves", ROWS, RUNS),
     "sweep": drawing("sweep", ROWS, np.outer(np.linspace(1, 2, 12), ROWS**-0.5), "12 step sizes"),
     "estimates": drawing("estimates", TRUTH, MEAN, STD),
     "matrix": drawing("matrix", COVARIANCE, "covariance"),
@@ -230,15 +232,16 @@ def labels_beside(ax):
 def test_labels_stand_beside_their_lines_and_do_not_overlap():
     ends = {"a line": [1.0, 5.0], "another": [1.0, 5.01], "a third one": [1.0, 5.02], "low": [1.0, 1.5]}
     ax = axes_after("curves", [1, 10], ends)
+    label_ends(ax)
     assert ax.get_legend() is None
     texts = labels_beside(ax)
     assert [text.get_text() for text in texts] == ["low", "a line", "another", "a third one"]
     boxes = [text.get_window_extent() for text in texts]
     assert all(above.y0 >= below.y1 for below, above in itertools.pairwise(boxes))
     assert abs(boxes[0].y0 + boxes[0].height / 2 - ax.transData.transform((10, 1.5))[1]) < 12
-    assert [text.get_text() for text in labels_beside(axes_after("sweep", [1, 2], [[1, 2], [1, 3]], "runs"))] == [
-        "runs"
-    ]
+    ax = axes_after("sweep", [1, 2], [[1, 2], [1, 3]], "runs")
+    label_ends(ax)
+    assert [text.get_text() for text in labels_beside(ax)] == ["runs"]
 
 
 @pytest.mark.slow
