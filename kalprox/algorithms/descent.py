@@ -19,9 +19,6 @@ from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source
 
-__all__ = ["FINE", "Point", "Problem", "about", "descend", "relative_length", "steps_left"]
-
-
 FINE, _ROUGH = 1e-6, 1e-2  # the accuracy of undamped steps, and of damped ones, where these are found by iterations
 
 

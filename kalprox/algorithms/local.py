@@ -10,8 +10,6 @@ from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.prox import prox
 from kalprox.solvers.terms import within_bounds
 
-__all__ = ["Local", "Triangle", "stacked"]
-
 
 class Local(Protocol):
     """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order."""

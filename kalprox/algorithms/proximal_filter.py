@@ -58,19 +58,6 @@ from kalprox.sources.times import in_order
 from kalprox.sources.weighting import check_weight_kind, counts_of
 from kalprox.structures import Dense, structure_of
 
-__all__ = [
-    "Problem",
-    "ProximalState",
-    "WarmupCutShort",
-    "has_moved",
-    "later",
-    "linearised_at_check",
-    "prediction_errors",
-    "proximal_filter",
-    "take_matched",
-    "with_prior",
-]
-
 
 @pytree
 class ProximalState:

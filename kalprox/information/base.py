@@ -15,8 +15,6 @@ from kalprox.linalg.triangle import product, qr, solve_triangular, square, trian
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import Prox, posterior_root, prox
 
-__all__ = ["Equations", "LeastSquares"]
-
 _A_REGULARIZER = "a regulariser, such as kalprox.regularizers.Zero()"
 
 

@@ -14,24 +14,6 @@ from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import Model, Predictor, predictor
 from kalprox.sources import Block
 
-__all__ = [
-    "Expansion",
-    "Linearized",
-    "Spread",
-    "curvature_along",
-    "curvature_left_out",
-    "curved_variance",
-    "errors_of",
-    "expand",
-    "linearize",
-    "output_leverage",
-    "output_variances",
-    "row_terms",
-    "rows_not_finite",
-    "skewness",
-    "sums_of",
-]
-
 
 class Expansion(NamedTuple):
     """The loss of a block as a least-squares function of a step p of theta; b rows with m outputs become b m rows.

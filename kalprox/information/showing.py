@@ -13,8 +13,6 @@ from kalprox.base.text import names as listed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Directions", "Shown", "directions"]
-
 _LARGE = 1000  # coefficients up to which HTML says which are determined: it takes O(d^3)
 _MAX = 30  # directions in a figure of its own
 _LEAST = 11.0  # points of the height of a direction

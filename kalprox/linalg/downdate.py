@@ -8,8 +8,6 @@ import scipy.linalg
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import lapack, product, solve_triangular, triangle_of
 
-__all__ = ["downdate"]
-
 
 def downdate(T: np.ndarray, S: np.ndarray, rows: Any, held: np.ndarray) -> np.ndarray | str:
     """Return the triangle of T'T - S'S, or a sentence that says why there is none. O(d^3).

@@ -21,8 +21,6 @@ from kalprox.linalg.gram import (
 )
 from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, square
 
-__all__ = ["fold"]
-
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
 # Rows in one Gram matrix, four times as many while it succeeds: a failure is cheap.
 _FIRST_GRAM, _LONGEST_GRAM = 4096, 65536

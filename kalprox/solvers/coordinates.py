@@ -12,8 +12,6 @@ from kalprox.regularizers import Pieces
 from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.squares import free_step
 
-__all__ = ["Coordinates"]
-
 
 class Coordinates:
     """1/2 ||X u - z||^2 + sum_j phi_j(u_j) in units where every column has norm 1: u = c theta.

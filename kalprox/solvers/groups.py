@@ -12,8 +12,6 @@ from kalprox.linalg.triangle import column_norms, rounding
 from kalprox.solvers.newton import search
 from kalprox.solvers.squares import free_step
 
-__all__ = ["Groups"]
-
 
 class Groups:
     """1/2 ||X u - z||^2 + sum_b w_b ||u_b|| in units where the columns of every group have norm 1 together.

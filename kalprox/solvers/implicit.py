@@ -16,8 +16,6 @@ from kalprox.linalg.triangle import product
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import hessian_root
 
-__all__ = ["differentiable"]
-
 Solver = Callable[[Array, Array, Regularizer, Array, Any], tuple[Array, Array, Array]]
 
 

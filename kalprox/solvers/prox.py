@@ -21,8 +21,6 @@ from kalprox.solvers.newton import newton
 from kalprox.solvers.quadratic import quadratic
 from kalprox.solvers.squares import default_tol
 
-__all__ = ["Prox", "posterior_root", "prox"]
-
 
 class Prox(NamedTuple):
     """The minimiser of 1/2 ||R t - z||^2 + g(t), and how accurate it is.

@@ -15,8 +15,6 @@ from kalprox.linalg.triangle import product, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.squares import Squares
 
-__all__ = ["quadratic"]
-
 
 def _jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The derivative of the minimiser with respect to R, z and the parameters of g.
