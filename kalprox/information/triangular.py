@@ -10,7 +10,7 @@ Information adds: a stream is a left fold, several machines are a
 tree of merges, forgetting multiplies T by a number, and a sliding window subtracts its oldest block. The zero element
 is a valid start.
 
-The linear algebra is in `kalprox.linalg`: `fold` and `triangle` add triangles, `downdate` subtracts them.
+The linear algebra is in `kalprox.linalg`: `fold` and `triangle` add triangles, `fold.downdate` subtracts them.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,7 @@ from kalprox.base.control import compiled, cond_rare
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle
-from kalprox.linalg.downdate import downdate
-from kalprox.linalg.fold import fold
+from kalprox.linalg.fold import downdate, fold
 from kalprox.linalg.gram import joined_triangle
 from kalprox.linalg.triangle import product, square, triangle_of
 from kalprox.sources import Block

@@ -8,8 +8,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.checks import check_positive, concrete
-from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
-from kalprox.regularizers.pieces import Pieces
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
 
 
 class Kinked(Separable):

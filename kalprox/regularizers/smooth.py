@@ -10,8 +10,7 @@ from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.checks import check_positive
 from kalprox.base.control import call_jax
 from kalprox.base.extras import require
-from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
-from kalprox.regularizers.pieces import Pieces
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
 
 
 @pytree
