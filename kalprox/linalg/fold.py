@@ -240,5 +240,4 @@ def downdate(T: np.ndarray, S: np.ndarray, rows: Any, held: np.ndarray) -> np.nd
         )
     stacked = np.zeros((2 * p, p), T.dtype)
     stacked[p : p + r, order] = left * scale[order]
-    left_over: np.ndarray = triangle_of(stacked)
-    return left_over
+    return np.asarray(triangle_of(stacked))

@@ -139,8 +139,7 @@ def add_gram(G: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return G + T'T, in place, of which only the upper half is set. The zeros of a large triangle are not touched."""
     p = len(G)
     if len(T) < p or p < _LONG // 2:
-        total: np.ndarray = lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
-        return total
+        return np.asarray(lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1))
     reverse = np.asfortranarray(T[::-1, ::-1])  # a lower triangle L, of which LAPACK forms L'L
     G += lapack("lauum", G.dtype)(reverse, lower=1, overwrite_c=1)[0][::-1, ::-1]
     return G

@@ -62,12 +62,6 @@ def maybe_singular(R: Array, rows: Any = None) -> Array:
     return inverse_and_doubt(R, rows)[1]
 
 
-def inverse(R: np.ndarray, rows: Any = None) -> np.ndarray | None:
-    """Return R^-1 where the rank is surely full, and None where singular values have to decide. NumPy only, O(d^3)."""
-    found, doubt = inverse_and_doubt(R, rows)
-    return None if doubt else found
-
-
 def surely_full(R: np.ndarray, rows: Any = None) -> bool:
     """Whether LAPACK's estimate of the condition leaves no doubt that the rank is full. NumPy only, O(d^2).
 
