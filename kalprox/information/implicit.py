@@ -4,18 +4,19 @@ Jacobian, let alone a matrix of all pairs of parameters, should not be formed.
 Rows of inputs may be a sparse matrix, which stays sparse.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.information.linearized import row_terms
+from kalprox.base.control import call_jax, compiled
+from kalprox.information.linearized import expansion
 from kalprox.likelihoods import Likelihood
-from kalprox.models import Function, Linear, Model, Offset, Predictor, padded_length
+from kalprox.models import Function, Linear, Model, Offset, Predictor, padded
 from kalprox.sources import Block
 
 _BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
@@ -113,18 +114,17 @@ class FunctionInputs:
     X: Array
 
     def value(self) -> Array:
-        return self._each(lambda rows: _forward()(self.model, self.theta, rows, self.theta)[0])
+        return np.concatenate([f for f, _ in self._forward(self.theta)])
 
     def times(self, v: Array) -> Array:
-        return self._each(lambda rows: _forward()(self.model, self.theta, rows, v)[1])
+        return np.concatenate([Jv for _, Jv in self._forward(v)])
 
     def transposed(self, u: Array) -> Array:
-        total, start = np.zeros_like(self.theta), 0
-        for rows in self._chunks():
-            part = u[start : start + len(rows)]
-            padding = [(0, padded_length(len(rows), self.theta.size) - len(rows))] + [(0, 0)] * (u.ndim - 1)
-            total = total + self._call(_reverse(), rows, np.pad(part, padding))
-            start += len(rows)
+        total = np.zeros_like(self.theta)
+        for X, u_rows in zip(_chunks(self.X), _chunks(u), strict=True):
+            rows = padded(X, self.theta.size)
+            weights = np.pad(u_rows, [(0, len(rows) - len(X)), *[(0, 0)] * (u.ndim - 1)])
+            total = total + call_jax(partial(compiled(_reverse), self.model), self.theta, rows, weights)
         return total
 
     def squares(self, w: Array, L: Array | None) -> Array:
@@ -137,19 +137,11 @@ class FunctionInputs:
     def explicit(self, rows: slice) -> Array:
         return self.model.linearize_rows(self.theta, self.X[rows])[1]
 
-    def _chunks(self) -> Iterator[Array]:
-        return (self.X[i : i + _CHUNK] for i in range(0, len(self.X), _CHUNK))
-
-    def _each(self, function: Callable[[Array], Array]) -> Array:
-        return np.concatenate([self._call(lambda _, __, X: function(X), X)[: len(X)] for X in self._chunks()])
-
-    def _call(self, function: Callable[..., Any], X: Array, *more: Array) -> Array:
-        """Call a function of (model, theta, X, ...) with rows padded to one of a few lengths, in the dtype of theta."""
-        import jax
-
-        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(len(X), self.theta.size) - len(X), axis=0)])
-        with jax.enable_x64(np.result_type(self.theta, X) == np.float64):
-            return np.asarray(function(self.model, self.theta, padded, *more))
+    def _forward(self, v: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield the outputs of chunks of the rows, and J v."""
+        for X in _chunks(self.X):
+            f, Jv = call_jax(partial(compiled(_forward), self.model), self.theta, padded(X, self.theta.size), v)
+            yield f[: len(X)], Jv[: len(X)]
 
 
 @dataclass(frozen=True)
@@ -228,25 +220,20 @@ def _squared(X: Any) -> Any:
     return X.multiply(X) if scipy.sparse.issparse(X) else X**2
 
 
-@cache
-def _forward() -> Callable[..., Any]:
+def _chunks(rows: Array) -> Iterator[Array]:
+    return (rows[i : i + _CHUNK] for i in range(0, len(rows), _CHUNK))
+
+
+def _forward(model: Function, theta: Array, X: Array, v: Array) -> tuple[Array, Array]:
     import jax
 
-    def forward(model: Function, theta: Array, X: Array, v: Array) -> tuple[Array, Array]:
-        return jax.jvp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), (theta,), (v,))
-
-    return jax.jit(forward)
+    return jax.jvp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), (theta,), (v,))
 
 
-@cache
-def _reverse() -> Callable[..., Any]:
+def _reverse(model: Function, theta: Array, X: Array, u: Array) -> Array:
     import jax
 
-    def reverse(model: Function, theta: Array, X: Array, u: Array) -> Array:
-        found: Array = jax.vjp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), theta)[1](u)[0]
-        return found
-
-    return jax.jit(reverse)
+    return jax.vjp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), theta)[1](u)[0]
 
 
 class ImplicitRows(NamedTuple):
@@ -288,7 +275,7 @@ def expand(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, 
             targets, curvature = likelihood.matched(block.y, f, 0 * f)
         else:
             targets, curvature = likelihood.least_squares(block.y, f)
-        at = row_terms(likelihood, f, targets, curvature, block)
+        at = expansion(likelihood, f, inputs, targets, curvature, block)
     ones = np.ones_like(at.targets)
     w, counts = (ones if a is None else a for a in (at.weights, at.counts))
     return ImplicitRows(inputs, L, f, at.targets, w, float(at.loss), counts, block)

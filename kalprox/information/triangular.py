@@ -395,16 +395,13 @@ class Information(LeastSquares):
     @property
     def x_mean(self) -> Array:
         """The weighted mean of the rows of X, shape (d,); zero before the first row."""
-        return self._means()[: self.d]
+        return self.means()[0][: self.d]
 
     @property
     def y_mean(self) -> Array:
         """The weighted mean of y, shape () or (k,); zero before the first row."""
-        means = self._means()[self.d :]
+        means = self.means()[0][self.d :]
         return means[0] if self.targets is None else means
-
-    def _means(self) -> Array:
-        return self.means()[0]
 
     def means(self) -> tuple[Array, Array]:
         """Return the weighted means of the columns of [X | y], and what rounding left of them.
