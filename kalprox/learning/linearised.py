@@ -11,7 +11,6 @@ import numpy as np
 
 from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.proximal_filter import (
-    ProximalState,
     has_moved,
     later,
     prediction_errors,
@@ -20,6 +19,7 @@ from kalprox.algorithms.proximal_filter import (
     with_prior,
 )
 from kalprox.algorithms.refine import refine
+from kalprox.algorithms.state import ProximalState
 from kalprox.algorithms.warmup import HeldRows, skew_of
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
