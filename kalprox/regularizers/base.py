@@ -330,8 +330,9 @@ class FreeIntercept(Regularizer):
         return self._prepend(0, self.g.held(self._tail(theta)))
 
     def _prepend(self, value: Any, tail: Array) -> Array:
-        """The values of all coordinates, with the same value for each intercept."""
-        return _prepend(value, tail, self.intercepts)
+        """The values of all coordinates, with the same value for each intercept, in the library and dtype of `tail`."""
+        xp = namespace(tail)
+        return xp.concatenate([xp.full(self.intercepts, value, tail.dtype), tail])
 
     def _tail(self, theta: Array) -> Array:
         if theta.shape != (self.d + self.intercepts,):
@@ -454,9 +455,3 @@ def per_coordinate(value: Any, d: int, name: str) -> Array:
 def _floating(values: Array) -> Array:
     """`values`, integers converted to floats."""
     return values.astype(namespace(values).result_type(values, np.float32))
-
-
-def _prepend(first: Any, values: Array, times: int) -> Array:
-    """`first`, repeated, followed by `values`, in the array library and dtype of `values`."""
-    xp = namespace(values)
-    return xp.concatenate([xp.full(times, first, values.dtype), values])

@@ -151,8 +151,7 @@ class Coordinates:
         return np.where(u == self.high, self.raw.high, theta)
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
-        free: np.ndarray = (u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0))
-        return free
+        return np.asarray((u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0)))
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
         return ~self.free_blocks(u)  # the exact solve itself stops free coordinates at their kinks
@@ -161,8 +160,7 @@ class Coordinates:
         descent = self.X.T @ (self.z - self.X @ u)
         left, right = self.pieces.slopes(u)
         size = np.where(self.live, self.size + np.linalg.norm(self.X @ u), 0) + self.l1
-        violation: np.ndarray = np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1)
-        return violation
+        return np.asarray(np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1))
 
     def sweep(self, u: np.ndarray, coordinates: np.ndarray) -> None:
         """Minimise over each of these coordinates in turn, in place. O(m) per coordinate."""
@@ -256,24 +254,21 @@ class Groups:
         return np.where(self.live[self.block_of], theta * self.c, 0)
 
     def unscaled(self, u: np.ndarray) -> np.ndarray:
-        theta: np.ndarray = u / self.c
-        return theta
+        return np.asarray(u / self.c)
 
     def _norms(self, u: np.ndarray, eps: float = 0.0) -> np.ndarray:
         return np.hypot(np.sqrt(np.bincount(self.block_of, u**2, len(self.blocks))), eps)
 
     def _slope(self, u: np.ndarray, eps: float = 0.0) -> np.ndarray:
         norms = self._norms(u, eps)
-        slope: np.ndarray = u * (self.w / np.where(norms > 0, norms, 1))[self.block_of]
-        return slope
+        return np.asarray(u * (self.w / np.where(norms > 0, norms, 1))[self.block_of])
 
     def _value(self, u: np.ndarray, eps: float = 0.0) -> float:
         r = self.z - self.X @ u
         return float(r @ r / 2 + self.w @ self._norms(u, eps))
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
-        free: np.ndarray = (self._norms(u) > 0) | (self.w == 0)
-        return free
+        return np.asarray((self._norms(u) > 0) | (self.w == 0))
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
         return np.ones(len(self.blocks), bool)  # a Newton step never makes a free group exactly zero
@@ -361,8 +356,7 @@ class Groups:
             slope = p @ self._slope(at, eps) - Xp @ (r - alpha * Xp)
             return slope, np.asarray(self._value(at, eps) - start - noise)
 
-        moved: np.ndarray = u + search(np, slope_and_rise, float) * p
-        return moved
+        return np.asarray(u + search(np, slope_and_rise, float) * p)
 
     def _through_zero(self, u: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Move along p, or by the full step with groups that it sends through zero set to zero, whichever is lower.
@@ -418,5 +412,4 @@ def _shrink(e: np.ndarray, target: np.ndarray, w: float) -> np.ndarray:
         rho += step
         if step <= 1e-12 * rho:
             break
-    t: np.ndarray = target * (rho / (e * rho + w))
-    return t
+    return np.asarray(target * (rho / (e * rho + w)))

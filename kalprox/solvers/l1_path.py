@@ -250,5 +250,4 @@ def _judge(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray, U: np.
     lost = np.abs(U).sum(axis=1, keepdims=True) / (terms + np.finfo(float).tiny)
     least = rounding(len(w), float)
     allowed = np.clip(least * lost, least, max(least, default_tol(float)))
-    optimal: np.ndarray = (away <= allowed * (terms + pull)).all(axis=1)  # False for NaN
-    return optimal
+    return np.asarray((away <= allowed * (terms + pull)).all(axis=1))  # False for NaN
