@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -151,10 +151,14 @@ class Problem:
         self.watch(self.passes)
         self.passes += 1
 
+    def over_rows(self, part: Callable[..., Any], *at: Array, **options: Any) -> Any:
+        """Make one pass for the sum over blocks of part(model, likelihood, *at, block)."""
+        self.count_pass()
+        return self.source.fold(partial(part, self.model, self.likelihood, *at, **options)).total
+
     def at(self, theta: Array) -> Point | None:
         """Make one pass for the objective and the linearisation at theta; return None if they are not finite."""
-        self.count_pass()
-        rows: Linearized | None = self.source.fold(partial(linearize, self.model, self.likelihood, theta)).total
+        rows: Linearized | None = self.over_rows(linearize, theta)
         if rows is None:
             raise ValueError("The source must have at least one good row; got none.")
         if rows.information is None:
@@ -178,16 +182,13 @@ class Problem:
         assert point.information is not None
         if not self.likelihood.majorizes:
             return point.information
-        self.count_pass()
-        part = partial(linearize, self.model, self.likelihood, point.theta, descent=False)
-        rows = self.source.fold(part).total
+        rows = self.over_rows(linearize, point.theta, descent=False)
         assert rows is not None and rows.information is not None
         return rows.information
 
     def errors(self, theta: Array) -> Array:
         """Make one pass for the errors at theta, from which the first value of a parameter is found."""
-        self.count_pass()
-        return self.source.fold(partial(errors_of, self.model, self.likelihood, theta)).total
+        return self.over_rows(errors_of, theta)
 
     @property
     def is_straight(self) -> bool:
@@ -204,8 +205,7 @@ class Problem:
 
     def curvature(self, theta: Array, p: Array) -> Array:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
-        self.count_pass()
-        return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
+        return self.over_rows(curvature_along, theta, p)
 
     def largest_move(self, theta: Array, p: Array) -> float:
         """Make one pass for the largest change of an output of a row by a step p."""
@@ -216,8 +216,7 @@ class Problem:
         """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""
         if not isinstance(self.model, Predictor) or self.likelihood.interacts:
             return None
-        self.count_pass()
-        E = self.source.fold(partial(curvature_left_out, self.model, self.likelihood, theta)).total
+        E = self.over_rows(curvature_left_out, theta)
         return E if E is not None and np.isfinite(E).all() else None
 
     def g(self, theta: Array) -> float:

@@ -167,12 +167,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
 
 @full_precision
 def _step(
-    problem: Problem,
-    state: ProximalState,
-    X: Array,
-    y: Array,
-    weights: Array | None = None,
-    times: Array | None = None,
+    problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None, times: Array | None = None
 ) -> ProximalState:
     block = Block(X, y, checked_rows(X, y, weights))
     problem.likelihood.check(y, block.weights)  # a warm-up would find it later, among other rows

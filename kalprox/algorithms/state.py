@@ -7,12 +7,7 @@ import numpy as np
 
 from kalprox.algorithms.problem import Problem
 from kalprox.algorithms.refine import Refined
-from kalprox.algorithms.warmup import (
-    ExtrapolatingRows,
-    HeldRows,
-    refine_held,
-    skew_of,
-)
+from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows, refine_held, skew_of
 from kalprox.base.arrays import Array, brief, is_traced, pytree, static
 from kalprox.base.control import full_precision
 from kalprox.base.text import count

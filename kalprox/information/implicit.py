@@ -44,15 +44,25 @@ class _Inputs(Protocol):
 
 @dataclass(frozen=True)
 class PredictorInputs:
-    """J of h(x'theta): each row is x times the slope of the link."""
+    """J of h(x'theta), each row of which is x times the slope of the link, or of several linear outputs.
+
+    Of several outputs theta is a matrix of one column for each.
+    """
 
     model: Predictor
     theta: Array
     X: Any
 
+    @property
+    def _outputs(self) -> int | None:
+        return self.model.outputs if isinstance(self.model, Linear) else None
+
+    def _columns(self, v: Array) -> Array:
+        return v if self._outputs is None else v.reshape(-1, self._outputs)
+
     @cached_property
     def _link(self) -> tuple[Array, Array]:
-        return self.model.link(self.X @ self.theta)
+        return self.model.link(np.asarray(self.X @ self._columns(self.theta)))
 
     @property
     def _slope(self) -> Array | None:
@@ -62,47 +72,26 @@ class PredictorInputs:
         return self._link[0]
 
     def times(self, v: Array) -> Array:
-        return self.X @ v if self._slope is None else self._slope * (self.X @ v)
+        Xv = np.asarray(self.X @ self._columns(v))
+        return Xv if self._slope is None else self._slope * Xv
 
     def transposed(self, u: Array) -> Array:
-        return self.X.T @ (u if self._slope is None else self._slope * u)
-
-    def squares(self, w: Array, L: Array | None) -> Array:
-        return _squared(self.X).T @ (w if self._slope is None else self._slope**2 * w)
-
-    def explicit(self, rows: slice) -> Any:
-        slope = None if self._slope is None else self._slope[rows]
-        X = self.X[rows]
-        if slope is None:
-            return X
-        return X.multiply(slope[:, None]).tocsr() if scipy.sparse.issparse(X) else slope[:, None] * X
-
-
-@dataclass(frozen=True)
-class OutputInputs:
-    """J of several linear outputs: theta is a matrix of one column for each."""
-
-    outputs: int
-    theta: Array
-    X: Any
-
-    def value(self) -> Array:
-        return self.times(self.theta)
-
-    def times(self, v: Array) -> Array:
-        return np.asarray(self.X @ v.reshape(-1, self.outputs))
-
-    def transposed(self, u: Array) -> Array:
-        return np.asarray(self.X.T @ u).ravel()
+        return np.asarray(self.X.T @ (u if self._slope is None else self._slope * u)).ravel()
 
     def squares(self, w: Array, L: Array | None) -> Array:
         w = w if L is None else (w[:, :, None] * L**2).sum(axis=1)
-        return np.asarray(_squared(self.X).T @ w).ravel()
+        return np.asarray(_squared(self.X).T @ (w if self._slope is None else self._slope**2 * w)).ravel()
 
     def explicit(self, rows: slice) -> Any:
-        if scipy.sparse.issparse(self.X):
-            return scipy.sparse.kron(self.X[rows], scipy.sparse.eye(self.outputs), format="csr")
-        return Linear(self.outputs).linearize_rows(self.theta, self.X[rows])[1]
+        X, sparse = self.X[rows], scipy.sparse.issparse(self.X)
+        if self._outputs is not None:
+            if sparse:
+                return scipy.sparse.kron(X, scipy.sparse.eye(self._outputs), format="csr")
+            return self.model.linearize_rows(self.theta, X)[1]
+        if self._slope is None:
+            return X
+        slope = self._slope[rows, None]
+        return X.multiply(slope).tocsr() if sparse else slope * X
 
 
 @dataclass(frozen=True)
@@ -193,8 +182,6 @@ def inputs_of(model: Model, theta: Array, X: Any) -> Any:
     if isinstance(model, Offset):
         last = X[:, [-1]].toarray().ravel() if scipy.sparse.issparse(X) else X[:, -1]
         return OffsetInputs(inputs_of(model.model, theta, X[:, :-1]), last)
-    if isinstance(model, Linear) and model.outputs is not None:
-        return OutputInputs(model.outputs, theta, X)
     if isinstance(model, Predictor):
         return PredictorInputs(model, theta, X)
     if scipy.sparse.issparse(X):

@@ -142,12 +142,7 @@ class Information(LeastSquares):
 
     @classmethod
     def from_rows(
-        cls,
-        X: Array,
-        y: Array,
-        weights: Array | None = None,
-        counts: Array | None = None,
-        squares: Array | None = None,
+        cls, X: Array, y: Array, weights: Array | None = None, counts: Array | None = None, squares: Array | None = None
     ) -> "Information":
         """Return the information of rows.
 

@@ -12,14 +12,7 @@ import scipy.linalg
 from kalprox.base.arrays import Array, namespace
 from kalprox.base.control import compiled
 from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
-from kalprox.linalg.gram import (
-    add_gram,
-    cholesky,
-    far_from_collinear,
-    gram_in_place,
-    joined_triangle,
-    smallest_square,
-)
+from kalprox.linalg.gram import add_gram, cholesky, far_from_collinear, gram_in_place, joined_triangle, smallest_square
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, solve_triangular, square, triangle_of
 

@@ -48,14 +48,7 @@ class Prox(NamedTuple):
     converged: Array
 
 
-def prox(
-    R: Array,
-    z: Array,
-    regularizer: Regularizer,
-    start: Array | None = None,
-    *,
-    rows: Any = None,
-) -> Prox:
+def prox(R: Array, z: Array, regularizer: Regularizer, start: Array | None = None, *, rows: Any = None) -> Prox:
     """Minimise 1/2 ||R t - z||^2 + g(t) over t.
 
     Quadratic g is solved exactly, in O((m + d) d^2), by one QR factorisation of R on top of the root of g. Where
