@@ -122,18 +122,18 @@ def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
     xp = namespace(R, regularizer, theta)
     if xp is not np and regularizer.smooth:  # all coordinates are free
         R = xp.asarray(R)
-        return compiled(_smooth_root)(R, regularizer, *alike(R, theta))
-    _check_concrete(regularizer, R, theta)
+        return compiled(hessian_root)(R, cast_on_jax(regularizer, R), *alike(R, theta))
+    if is_traced(regularizer, R, theta):
+        raise TypeError(
+            f"The covariance with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. "
+            "Call it outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
+        )
     R, theta = np.asarray(R, float), np.asarray(theta, float)
     free = np.flatnonzero(regularizer.free(theta))
     padded = np.zeros((len(theta), len(theta)))
     if len(free) > 0:
         padded[np.ix_(free, free)] = hessian_root(R, regularizer, theta, free)
     return xp.asarray(padded)
-
-
-def _smooth_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
-    return hessian_root(R, cast_on_jax(regularizer, R), theta, slice(None))
 
 
 def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, rows: Any) -> Prox:
@@ -163,14 +163,6 @@ def _check(R: Array, z: Array, start: Array | None) -> None:
         if value is not None:
             check_floating(name, value)
             check_finite(name, value)
-
-
-def _check_concrete(regularizer: Any, *arrays: Any) -> None:
-    if is_traced(regularizer, *arrays):
-        raise TypeError(
-            f"The covariance with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. "
-            "Call it outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
-        )
 
 
 def _quadratic_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
