@@ -182,7 +182,7 @@ class Problem:
         assert point.information is not None
         if not self.likelihood.majorizes:
             return point.information
-        rows = self.over_rows(linearize, point.theta, descent=False)
+        rows: Linearized | None = self.over_rows(linearize, point.theta, descent=False)
         assert rows is not None and rows.information is not None
         return rows.information
 

@@ -342,7 +342,7 @@ class LeastSquares(PickledFields, ABC):
     @cached_property
     def full_rank(self) -> bool:
         """Whether the rank is d, decided on the host."""
-        return int(self.rank()) == self.R.shape[1]
+        return int(self.rank()) == len(self.R)
 
     def undetermined(self, A: Array | None = None) -> Array:
         """Return which linear combinations of theta the data do not determine; their variance is infinite.
