@@ -16,7 +16,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.checks import check_array
-from kalprox.base.control import import_jax
+from kalprox.base.control import call_jax
 from kalprox.base.extras import require
 from kalprox.base.parameter_trees import TreeLayout
 
@@ -432,13 +432,8 @@ class Function(Model):
         if namespace(theta, X) is not np:
             rows: tuple[Array, Array] = _compiled_rows()(self.flat_fn, theta, X)
             return rows
-        # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
-        # of the last row, at which fn is defined.
-        b = len(X)
-        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b, theta.size) - b, axis=0)])
-        with import_jax(_PURPOSE).enable_x64(np.result_type(theta, X) == np.float64):
-            h, D = _compiled_rows()(self.flat_fn, theta, padded)
-            return np.asarray(h)[:b], np.asarray(D)[:b]
+        h, D = call_jax(partial(_compiled_rows(), self.flat_fn), theta, padded(X, theta.size))
+        return h[: len(X)], D[: len(X)]
 
 
 @dataclass(frozen=True)
@@ -469,6 +464,11 @@ def padded_length(b: int, d: int = 1) -> int:
         return max(16, power)
     step = max(1, power // 8)
     return -(-b // step) * step
+
+
+def padded(X: Array, d: int) -> Array:
+    """Return the rows of a block with copies of the last one, at which a function is defined; see `padded_length`."""
+    return np.concatenate([X, np.repeat(X[-1:], padded_length(len(X), d) - len(X), axis=0)])
 
 
 _PURPOSE = "kalprox.models.Function needs"  # JAX

@@ -8,8 +8,6 @@ from kalprox.algorithms.descent import Point, Problem, descend
 from kalprox.base.arrays import Array
 from kalprox.likelihoods import Likelihood
 
-__all__ = ["descend_jointly"]
-
 _ROUGH = 1e-2  # the first tolerance of theta, relative, which falls with the steps of the parameter
 _FIRST = 0.05  # and no more than as many standard errors
 _FAR = np.log(10.0)  # the largest step of the log of the parameter
@@ -109,7 +107,7 @@ def _alternate(
         if change > enough:
             before = phi, score
             old = problem.likelihood
-            problem.likelihood = _with_value(old, float(np.exp(goal)))
+            problem.likelihood = replace(old, **{str(old.parameter): float(np.exp(goal))})  # type: ignore[type-var]
             trial = problem.at(point.theta)
             if trial is None:  # not finite with this parameter
                 problem.likelihood = old
@@ -135,8 +133,3 @@ def _rough(problem: Problem, point: Point) -> float:
 def _value(likelihood: Likelihood) -> float | None:
     """Return the parameter; None if it is not known, 0 if there is none."""
     return 0.0 if likelihood.parameter is None else getattr(likelihood, likelihood.parameter)
-
-
-def _with_value(likelihood: Likelihood, value: float) -> Likelihood:
-    changes = {str(likelihood.parameter): value}
-    return replace(likelihood, **changes)  # type: ignore[type-var]

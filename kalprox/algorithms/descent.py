@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from kalprox.algorithms.local import Local, Triangle, stacked
 from kalprox.base.arrays import Array, namespace
 from kalprox.information import Information
 from kalprox.information.implicit import largest_move
@@ -16,10 +16,84 @@ from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import square
 from kalprox.models import Model, Predictor
 from kalprox.posterior import InformationPosterior
-from kalprox.regularizers import Regularizer
+from kalprox.regularizers import Regularizer, Zero
+from kalprox.solvers.prox import prox
+from kalprox.solvers.terms import within_bounds
 from kalprox.sources import Source
 
-__all__ = ["FINE", "Point", "Problem", "about", "descend", "relative_length", "steps_left"]
+
+class Local(Protocol):
+    """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order."""
+
+    def scales(self) -> Array:
+        """Return the square roots of the diagonal of H, shape (d,)."""
+
+    def decrease(self, p: Array) -> float:
+        """Return b'p - 1/2 p'Hp."""
+
+    def damped(self, mu: float, S: Array) -> "Local":
+        """Return it with mu/2 ||S p||^2 added; a coordinate whose scale is zero is damped too, and does not move."""
+
+    def pulled(self, pull: Array) -> "Local":
+        """Return it with p'pull added."""
+
+    def bent(self, E: Array) -> "Local":
+        """Return it with 1/2 p'E p added; as it is, if there would be no minimum."""
+
+    def step(self, g: Regularizer, theta: Array, accuracy: float) -> Array:
+        """Return the p that minimises it plus g(theta + p).
+
+        A method that finds p by iterations may leave this share of the optimality residual.
+        """
+
+
+class Triangle(NamedTuple):
+    """1/2 ||R p - z||^2 up to a constant, with a triangle R of shape (d, d)."""
+
+    R: Array
+    z: Array
+
+    def scales(self) -> Array:
+        return np.linalg.norm(self.R, axis=0)
+
+    def decrease(self, p: Array) -> float:
+        Rp = self.R @ p
+        return float(Rp @ (self.z - Rp / 2))
+
+    def damped(self, mu: float, S: Array) -> "Triangle":
+        if mu == 0:
+            return self
+        return stacked(self, np.diag(mu**0.5 * np.where(S > 0, S, 1.0)), np.zeros_like(S))
+
+    def pulled(self, pull: Array) -> "Triangle":
+        return Triangle(self.R, self.z - solve_triangular(self.R, pull, trans=1))
+
+    def bent(self, E: Array) -> "Triangle":
+        R, scale = self.R, self.scales()
+        scale = np.where(scale > 0, scale, 1)
+        A = R / scale
+        try:
+            U = np.linalg.cholesky(A.T @ A + E / scale[:, None] / scale).T
+        except np.linalg.LinAlgError:
+            return self
+        return Triangle(U * scale, solve_triangular(U, A.T @ self.z, trans=1))
+
+    def step(self, g: Regularizer, theta: Array, accuracy: float = 0.0) -> Array:
+        R, z, A = self.R, self.z, g.root(theta.size)
+        if A is None:
+            p = prox(R, z + R @ theta, g, start=theta).theta - theta
+            pieces = g.pieces()
+            return p if pieces is None else within_bounds(theta, p, pieces.low, pieces.high)
+        A = np.asarray(A, theta.dtype)  # solving for t, and subtracting theta, would cancel digits of p
+        return prox(np.vstack([R, A]), np.concatenate([z, -A @ theta]), Zero()).theta
+
+
+def stacked(local: Triangle, A: Array, b: Array) -> Triangle:
+    """Return the triangle of 1/2 ||R p - z||^2 + 1/2 ||A p - b||^2, up to a constant."""
+    R, z = local
+    d = R.shape[1]
+    T: Array = np.linalg.qr(np.column_stack([np.vstack([R, A]), np.concatenate([z, b])]), mode="r")
+    return Triangle(T[:d, :d], T[:d, d])
 
 
 FINE, _ROUGH = 1e-6, 1e-2  # the accuracy of undamped steps, and of damped ones, where these are found by iterations
@@ -77,10 +151,14 @@ class Problem:
         self.watch(self.passes)
         self.passes += 1
 
+    def over_rows(self, part: Callable[..., Any], *at: Array, **options: Any) -> Any:
+        """Make one pass for the sum over blocks of part(model, likelihood, *at, block)."""
+        self.count_pass()
+        return self.source.fold(partial(part, self.model, self.likelihood, *at, **options)).total
+
     def at(self, theta: Array) -> Point | None:
         """Make one pass for the objective and the linearisation at theta; return None if they are not finite."""
-        self.count_pass()
-        rows: Linearized | None = self.source.fold(partial(linearize, self.model, self.likelihood, theta)).total
+        rows: Linearized | None = self.over_rows(linearize, theta)
         if rows is None:
             raise ValueError("The source must have at least one good row; got none.")
         if rows.information is None:
@@ -104,16 +182,13 @@ class Problem:
         assert point.information is not None
         if not self.likelihood.majorizes:
             return point.information
-        self.count_pass()
-        part = partial(linearize, self.model, self.likelihood, point.theta, descent=False)
-        rows = self.source.fold(part).total
+        rows: Linearized | None = self.over_rows(linearize, point.theta, descent=False)
         assert rows is not None and rows.information is not None
         return rows.information
 
     def errors(self, theta: Array) -> Array:
         """Make one pass for the errors at theta, from which the first value of a parameter is found."""
-        self.count_pass()
-        return self.source.fold(partial(errors_of, self.model, self.likelihood, theta)).total
+        return self.over_rows(errors_of, theta)
 
     @property
     def is_straight(self) -> bool:
@@ -130,8 +205,7 @@ class Problem:
 
     def curvature(self, theta: Array, p: Array) -> Array:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
-        self.count_pass()
-        return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
+        return self.over_rows(curvature_along, theta, p)
 
     def largest_move(self, theta: Array, p: Array) -> float:
         """Make one pass for the largest change of an output of a row by a step p."""
@@ -142,8 +216,7 @@ class Problem:
         """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""
         if not isinstance(self.model, Predictor) or self.likelihood.interacts:
             return None
-        self.count_pass()
-        E = self.source.fold(partial(curvature_left_out, self.model, self.likelihood, theta)).total
+        E = self.over_rows(curvature_left_out, theta)
         return E if E is not None and np.isfinite(E).all() else None
 
     def g(self, theta: Array) -> float:

@@ -40,8 +40,6 @@ from kalprox.structures import Dense, Structure, structure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Refined", "refine"]
-
 
 @dataclass(frozen=True)
 class Refined:

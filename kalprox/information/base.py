@@ -1,26 +1,32 @@
 """Least squares in triangular form: the function ||R theta - z||^2 + rss of theta, and quantities computed from it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.arrays import Array, fields_repr, is_number, namespace, pytree, static
 from kalprox.base.checks import check_array, check_is
 from kalprox.base.pickling import PickledFields
-from kalprox.information.showing import Shown
+from kalprox.base.text import count
+from kalprox.base.text import names as listed
+from kalprox.information.directions import plot_directions
 from kalprox.linalg.factor import Factor
-from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
+from kalprox.linalg.rank import minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, qr, solve_triangular, square, triangle_of
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import Prox, posterior_root, prox
 
-__all__ = ["Equations", "LeastSquares"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _A_REGULARIZER = "a regulariser, such as kalprox.regularizers.Zero()"
+_LARGE = 1000  # coefficients up to which HTML says which are determined: it takes O(d^3)
 
 
-class LeastSquares(PickledFields, Shown, ABC):
+class LeastSquares(PickledFields, ABC):
     """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
 
     With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share
@@ -336,7 +342,7 @@ class LeastSquares(PickledFields, Shown, ABC):
     @cached_property
     def full_rank(self) -> bool:
         """Whether the rank is d, decided on the host."""
-        return inverse(self.R, self.rows) is not None or int(self.rank()) == self.R.shape[1]
+        return int(self.rank()) == len(self.R)
 
     def undetermined(self, A: Array | None = None) -> Array:
         """Return which linear combinations of theta the data do not determine; their variance is infinite.
@@ -365,6 +371,68 @@ class LeastSquares(PickledFields, Shown, ABC):
         R, xp = self.R, namespace(self.rows)
         A = xp.eye(R.shape[1], dtype=R.dtype) if A is None else xp.asarray(A, R.dtype)
         return undetermined(R, self.rows, A)
+
+    def __repr__(self) -> str:
+        if not is_number(self.rows):
+            return fields_repr(self)
+        return f"{type(self).__name__}({', '.join(self._sizes().values())})"
+
+    def _sizes(self) -> dict[str, str]:
+        """How much there is of it, in words."""
+        found = {"Rows": f"{float(self.rows):,.10g} rows", "Coefficients": count(self.d, "coefficient")}
+        return found if self.targets is None else found | {"Targets": count(self.targets, "target")}
+
+    def _repr_html_(self) -> str | None:
+        from kalprox.display.html import card, facts
+
+        if not is_number(self.rows):
+            return None
+        about, doubts = {name: text.split()[0] for name, text in self._sizes().items()}, []
+        if self.d <= _LARGE:
+            open_ends = np.flatnonzero(np.asarray(self.undetermined()))
+            about["Rank"] = f"{int(self.rank()):,}"
+            if len(open_ends):
+                about["Not determined"] = (
+                    f"{count(len(open_ends), 'coefficient')}: {listed(f'x{j}' for j in open_ends)}"
+                )
+                doubts = ["Not determined"]
+        about["Residual sum of squares"] = ", ".join(f"{value:.6g}" for value in np.atleast_1d(self.rss)[:6])
+        return card(type(self).__name__, facts(about, doubts))
+
+    def plot(self, ax: "Axes | None" = None, *, names: Sequence[str] | None = None, top: int | None = None) -> "Axes":
+        """Plot the directions of the coefficients, the one that the rows determine least first.
+
+        The columns of X are scaled to the same length. A direction is a combination of their coefficients, such as x0 -
+        x1, and the directions are uncorrelated (the right singular vectors of the scaled R). If all columns were
+        uncorrelated, the information along every direction would be 1. Where it is 0.01, as along the difference of two
+        columns that are nearly equal, the standard error of that combination is 10 times as large. A cross marks a
+        direction that the rows do not determine at all: collinear or constant columns, or too few rows.
+
+        As in `solve`, the model has no intercept; `info.centered().plot()` is that of the model with one. O(d^3).
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            The axes of matplotlib to draw on. By default a new figure is made.
+        names : sequence of str, optional
+            The names of the d coefficients; by default x0, x1 and so on.
+        top : int, optional
+            The number of directions shown; by default as many as fit, and 30 at most.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> x = np.random.default_rng(0).normal(size=(200, 2))
+        >>> X = np.column_stack([x, x[:, 0] + 0.01 * x[:, 1]])  # the third column is nearly equal to the first
+        >>> ax = kp.Information.from_rows(X, x[:, 0]).plot(names=["dose", "age", "dose_mg"])
+        >>> [label.get_text() for label in ax.get_yticklabels()][0]
+        'dose − dose_mg'
+        """
+        return plot_directions(np.asarray(self.R, float), int(self.rank()), ax, names, top)
 
 
 @pytree

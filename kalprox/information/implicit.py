@@ -4,32 +4,20 @@ Jacobian, let alone a matrix of all pairs of parameters, should not be formed.
 Rows of inputs may be a sparse matrix, which stays sparse.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.information.linearized import row_terms
+from kalprox.base.control import call_jax, compiled
+from kalprox.information.linearized import expansion
 from kalprox.likelihoods import Likelihood
-from kalprox.models import Function, Linear, Model, Offset, Predictor, padded_length
+from kalprox.models import Function, Linear, Model, Offset, Predictor, padded
 from kalprox.sources import Block
-
-__all__ = [
-    "Gradient",
-    "ImplicitRows",
-    "counting",
-    "curvature_products",
-    "explicit_rows",
-    "gradient_of",
-    "inputs_of",
-    "largest_move",
-    "pieces",
-    "product_of",
-]
 
 _BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
 _CHUNK = 4096  # rows of a function at a time
@@ -56,15 +44,25 @@ class _Inputs(Protocol):
 
 @dataclass(frozen=True)
 class PredictorInputs:
-    """J of h(x'theta): each row is x times the slope of the link."""
+    """J of h(x'theta), each row of which is x times the slope of the link, or of several linear outputs.
+
+    Of several outputs theta is a matrix of one column for each.
+    """
 
     model: Predictor
     theta: Array
     X: Any
 
+    @property
+    def _outputs(self) -> int | None:
+        return self.model.outputs if isinstance(self.model, Linear) else None
+
+    def _columns(self, v: Array) -> Array:
+        return v if self._outputs is None else v.reshape(-1, self._outputs)
+
     @cached_property
     def _link(self) -> tuple[Array, Array]:
-        return self.model.link(self.X @ self.theta)
+        return self.model.link(np.asarray(self.X @ self._columns(self.theta)))
 
     @property
     def _slope(self) -> Array | None:
@@ -74,47 +72,26 @@ class PredictorInputs:
         return self._link[0]
 
     def times(self, v: Array) -> Array:
-        return self.X @ v if self._slope is None else self._slope * (self.X @ v)
+        Xv = np.asarray(self.X @ self._columns(v))
+        return Xv if self._slope is None else self._slope * Xv
 
     def transposed(self, u: Array) -> Array:
-        return self.X.T @ (u if self._slope is None else self._slope * u)
-
-    def squares(self, w: Array, L: Array | None) -> Array:
-        return _squared(self.X).T @ (w if self._slope is None else self._slope**2 * w)
-
-    def explicit(self, rows: slice) -> Any:
-        slope = None if self._slope is None else self._slope[rows]
-        X = self.X[rows]
-        if slope is None:
-            return X
-        return X.multiply(slope[:, None]).tocsr() if scipy.sparse.issparse(X) else slope[:, None] * X
-
-
-@dataclass(frozen=True)
-class OutputInputs:
-    """J of several linear outputs: theta is a matrix of one column for each."""
-
-    outputs: int
-    theta: Array
-    X: Any
-
-    def value(self) -> Array:
-        return self.times(self.theta)
-
-    def times(self, v: Array) -> Array:
-        return np.asarray(self.X @ v.reshape(-1, self.outputs))
-
-    def transposed(self, u: Array) -> Array:
-        return np.asarray(self.X.T @ u).ravel()
+        return np.asarray(self.X.T @ (u if self._slope is None else self._slope * u)).ravel()
 
     def squares(self, w: Array, L: Array | None) -> Array:
         w = w if L is None else (w[:, :, None] * L**2).sum(axis=1)
-        return np.asarray(_squared(self.X).T @ w).ravel()
+        return np.asarray(_squared(self.X).T @ (w if self._slope is None else self._slope**2 * w)).ravel()
 
     def explicit(self, rows: slice) -> Any:
-        if scipy.sparse.issparse(self.X):
-            return scipy.sparse.kron(self.X[rows], scipy.sparse.eye(self.outputs), format="csr")
-        return Linear(self.outputs).linearize_rows(self.theta, self.X[rows])[1]
+        X, sparse = self.X[rows], scipy.sparse.issparse(self.X)
+        if self._outputs is not None:
+            if sparse:
+                return scipy.sparse.kron(X, scipy.sparse.eye(self._outputs), format="csr")
+            return self.model.linearize_rows(self.theta, X)[1]
+        if self._slope is None:
+            return X
+        slope = self._slope[rows, None]
+        return X.multiply(slope).tocsr() if sparse else slope * X
 
 
 @dataclass(frozen=True)
@@ -126,18 +103,17 @@ class FunctionInputs:
     X: Array
 
     def value(self) -> Array:
-        return self._each(lambda rows: _forward()(self.model, self.theta, rows, self.theta)[0])
+        return np.concatenate([f for f, _ in self._forward(self.theta)])
 
     def times(self, v: Array) -> Array:
-        return self._each(lambda rows: _forward()(self.model, self.theta, rows, v)[1])
+        return np.concatenate([Jv for _, Jv in self._forward(v)])
 
     def transposed(self, u: Array) -> Array:
-        total, start = np.zeros_like(self.theta), 0
-        for rows in self._chunks():
-            part = u[start : start + len(rows)]
-            padding = [(0, padded_length(len(rows), self.theta.size) - len(rows))] + [(0, 0)] * (u.ndim - 1)
-            total = total + self._call(_reverse(), rows, np.pad(part, padding))
-            start += len(rows)
+        total = np.zeros_like(self.theta)
+        for X, u_rows in zip(_chunks(self.X), _chunks(u), strict=True):
+            rows = padded(X, self.theta.size)
+            weights = np.pad(u_rows, [(0, len(rows) - len(X)), *[(0, 0)] * (u.ndim - 1)])
+            total = total + call_jax(partial(compiled(_reverse), self.model), self.theta, rows, weights)
         return total
 
     def squares(self, w: Array, L: Array | None) -> Array:
@@ -150,19 +126,11 @@ class FunctionInputs:
     def explicit(self, rows: slice) -> Array:
         return self.model.linearize_rows(self.theta, self.X[rows])[1]
 
-    def _chunks(self) -> Iterator[Array]:
-        return (self.X[i : i + _CHUNK] for i in range(0, len(self.X), _CHUNK))
-
-    def _each(self, function: Callable[[Array], Array]) -> Array:
-        return np.concatenate([self._call(lambda _, __, X: function(X), X)[: len(X)] for X in self._chunks()])
-
-    def _call(self, function: Callable[..., Any], X: Array, *more: Array) -> Array:
-        """Call a function of (model, theta, X, ...) with rows padded to one of a few lengths, in the dtype of theta."""
-        import jax
-
-        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(len(X), self.theta.size) - len(X), axis=0)])
-        with jax.enable_x64(np.result_type(self.theta, X) == np.float64):
-            return np.asarray(function(self.model, self.theta, padded, *more))
+    def _forward(self, v: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield the outputs of chunks of the rows, and J v."""
+        for X in _chunks(self.X):
+            f, Jv = call_jax(partial(compiled(_forward), self.model), self.theta, padded(X, self.theta.size), v)
+            yield f[: len(X)], Jv[: len(X)]
 
 
 @dataclass(frozen=True)
@@ -214,8 +182,6 @@ def inputs_of(model: Model, theta: Array, X: Any) -> Any:
     if isinstance(model, Offset):
         last = X[:, [-1]].toarray().ravel() if scipy.sparse.issparse(X) else X[:, -1]
         return OffsetInputs(inputs_of(model.model, theta, X[:, :-1]), last)
-    if isinstance(model, Linear) and model.outputs is not None:
-        return OutputInputs(model.outputs, theta, X)
     if isinstance(model, Predictor):
         return PredictorInputs(model, theta, X)
     if scipy.sparse.issparse(X):
@@ -241,25 +207,20 @@ def _squared(X: Any) -> Any:
     return X.multiply(X) if scipy.sparse.issparse(X) else X**2
 
 
-@cache
-def _forward() -> Callable[..., Any]:
+def _chunks(rows: Array) -> Iterator[Array]:
+    return (rows[i : i + _CHUNK] for i in range(0, len(rows), _CHUNK))
+
+
+def _forward(model: Function, theta: Array, X: Array, v: Array) -> tuple[Array, Array]:
     import jax
 
-    def forward(model: Function, theta: Array, X: Array, v: Array) -> tuple[Array, Array]:
-        return jax.jvp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), (theta,), (v,))
-
-    return jax.jit(forward)
+    return jax.jvp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), (theta,), (v,))
 
 
-@cache
-def _reverse() -> Callable[..., Any]:
+def _reverse(model: Function, theta: Array, X: Array, u: Array) -> Array:
     import jax
 
-    def reverse(model: Function, theta: Array, X: Array, u: Array) -> Array:
-        found: Array = jax.vjp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), theta)[1](u)[0]
-        return found
-
-    return jax.jit(reverse)
+    return jax.vjp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), theta)[1](u)[0]
 
 
 class ImplicitRows(NamedTuple):
@@ -301,7 +262,7 @@ def expand(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, 
             targets, curvature = likelihood.matched(block.y, f, 0 * f)
         else:
             targets, curvature = likelihood.least_squares(block.y, f)
-        at = row_terms(likelihood, f, targets, curvature, block)
+        at = expansion(likelihood, f, inputs, targets, curvature, block)
     ones = np.ones_like(at.targets)
     w, counts = (ones if a is None else a for a in (at.weights, at.counts))
     return ImplicitRows(inputs, L, f, at.targets, w, float(at.loss), counts, block)

@@ -14,24 +14,6 @@ from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import Model, Predictor, predictor
 from kalprox.sources import Block
 
-__all__ = [
-    "Expansion",
-    "Linearized",
-    "Spread",
-    "curvature_along",
-    "curvature_left_out",
-    "curved_variance",
-    "errors_of",
-    "expand",
-    "linearize",
-    "output_leverage",
-    "output_variances",
-    "row_terms",
-    "rows_not_finite",
-    "skewness",
-    "sums_of",
-]
-
 
 class Expansion(NamedTuple):
     """The loss of a block as a least-squares function of a step p of theta; b rows with m outputs become b m rows.
@@ -96,23 +78,13 @@ def expand(
             targets, curvature = likelihood.least_squares(y, f)
             D = likelihood.contrasts(f, D)
         D = masked(w, D)
-        at = row_terms(likelihood, f, targets, curvature, block)
-        return Expansion(at.f, D.reshape(-1, theta.size), *at[1:])
+        return expansion(likelihood, f, D.reshape(-1, theta.size), targets, curvature, block)
 
 
-class RowTerms(NamedTuple):
-    """What `Expansion` has besides the Jacobian."""
-
-    f: Array
-    targets: Array
-    weights: Array | None
-    loss: Array
-    counts: Array | None
-    squares: Array | None
-
-
-def row_terms(likelihood: Likelihood, f: Array, targets: Array, curvature: Array | None, block: Block) -> RowTerms:
-    """Return what is known of the rows of a block besides their Jacobian, given their outputs f, shape (b,) or (b, m).
+def expansion(
+    likelihood: Likelihood, f: Array, D: Any, targets: Array, curvature: Array | None, block: Block
+) -> Expansion:
+    """Return the expansion of the loss of a block, given its outputs f, shape (b,) or (b, m), and their Jacobian.
 
     The targets and curvatures are those of the least-squares problem for the step of f.
     """
@@ -127,7 +99,7 @@ def row_terms(likelihood: Likelihood, f: Array, targets: Array, curvature: Array
         curvature = masked(block.weights, curvature).ravel()
         counts = xp.ones_like(curvature) if counts is None else counts  # a row of any curvature is one row
         w = curvature if w is None else w * curvature
-    return RowTerms(f.ravel(), targets.ravel(), w, losses.sum(), counts, squares)
+    return Expansion(f.ravel(), D, targets.ravel(), w, losses.sum(), counts, squares)
 
 
 def output_variances(D: Array, covariance: "Array | Spread | None") -> Array:

@@ -10,7 +10,7 @@ Information adds: a stream is a left fold, several machines are a
 tree of merges, forgetting multiplies T by a number, and a sliding window subtracts its oldest block. The zero element
 is a valid start.
 
-The linear algebra is in `kalprox.linalg`: `fold` and `triangle` add triangles, `downdate` subtracts them.
+The linear algebra is in `kalprox.linalg`: `fold` and `triangle` add triangles, `fold.downdate` subtracts them.
 """
 
 from collections.abc import Callable
@@ -43,13 +43,10 @@ from kalprox.base.control import compiled, cond_rare
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle
-from kalprox.linalg.downdate import downdate
-from kalprox.linalg.fold import fold
+from kalprox.linalg.fold import downdate, fold
 from kalprox.linalg.gram import joined_triangle
 from kalprox.linalg.triangle import product, square, triangle_of
 from kalprox.sources import Block
-
-__all__ = ["Information", "NotContained", "merge"]
 
 
 class NotContained(ValueError):
@@ -145,12 +142,7 @@ class Information(LeastSquares):
 
     @classmethod
     def from_rows(
-        cls,
-        X: Array,
-        y: Array,
-        weights: Array | None = None,
-        counts: Array | None = None,
-        squares: Array | None = None,
+        cls, X: Array, y: Array, weights: Array | None = None, counts: Array | None = None, squares: Array | None = None
     ) -> "Information":
         """Return the information of rows.
 
@@ -398,16 +390,13 @@ class Information(LeastSquares):
     @property
     def x_mean(self) -> Array:
         """The weighted mean of the rows of X, shape (d,); zero before the first row."""
-        return self._means()[: self.d]
+        return self.means()[0][: self.d]
 
     @property
     def y_mean(self) -> Array:
         """The weighted mean of y, shape () or (k,); zero before the first row."""
-        means = self._means()[self.d :]
+        means = self.means()[0][self.d :]
         return means[0] if self.targets is None else means
-
-    def _means(self) -> Array:
-        return self.means()[0]
 
     def means(self) -> tuple[Array, Array]:
         """Return the weighted means of the columns of [X | y], and what rounding left of them.

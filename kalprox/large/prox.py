@@ -16,8 +16,7 @@ from kalprox.base.arrays import Array, cast_on_jax, is_traced, namespace, tree_m
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.low_rank import PlusLowRank, combined, cross
 from kalprox.regularizers import Regularizer
-from kalprox.regularizers.base import per_coordinate
-from kalprox.regularizers.pieces import Pieces
+from kalprox.regularizers.base import Pieces, per_coordinate
 from kalprox.solvers.prox import Prox
 from kalprox.solvers.squares import default_tol
 from kalprox.solvers.terms import GroupTerms, PieceTerms

@@ -42,7 +42,7 @@ _ACCURATE, _MOST = 1e-2, 500  # the accuracy of the equations that are solved fo
 
 
 class Products(NamedTuple):
-    """1/2 p'Hp - b'p with H known by its products; see `kalprox.algorithms.local.Local`."""
+    """1/2 p'Hp - b'p with H known by its products; see `kalprox.algorithms.descent.Local`."""
 
     H: Operator
     b: Array

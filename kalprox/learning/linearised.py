@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox.algorithms.proximal_filter import (
-    ProximalState,
     has_moved,
     later,
     prediction_errors,
     take_matched,
     with_prior,
 )
+from kalprox.algorithms.state import ProximalState
 from kalprox.algorithms.warmup import HeldRows
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state

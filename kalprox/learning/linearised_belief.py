@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from kalprox.algorithms.proximal_filter import ProximalState
+from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.tree import state
 from kalprox.learning.belief import Belief

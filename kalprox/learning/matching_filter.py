@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.algorithms.proximal_filter import ProximalState
+from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import SquareRootFilter

@@ -19,8 +19,7 @@ from kalprox.learning.innovations import innovation
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
-from kalprox.regularizers.base import per_coordinate
-from kalprox.regularizers.pieces import Pieces
+from kalprox.regularizers.base import Pieces, per_coordinate
 from kalprox.solvers.moments import ActiveSet, constrained, newton, quadratic
 
 __all__ = ["MomentFilter"]

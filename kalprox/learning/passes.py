@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.algorithms.parameters import learned_by
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter
+from kalprox.algorithms.proximal_filter import proximal_filter
 from kalprox.algorithms.refine import refine
+from kalprox.algorithms.state import ProximalState
 from kalprox.algorithms.warmup import skew_of
 from kalprox.base.arrays import Array
 from kalprox.learning.design import Design, DesignedSource

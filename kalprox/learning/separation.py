@@ -10,7 +10,8 @@ most 30 for any number of rows; it has less than 0.02 of that of a single event.
 
 import numpy as np
 
-from kalprox.algorithms.proximal_filter import ProximalState, linearised_at_check
+from kalprox.algorithms.proximal_filter import linearised_at_check
+from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 
 __all__ = ["SEPARATED", "SeparationWarning", "is_separated"]

@@ -10,8 +10,6 @@ from kalprox.base.control import compiled, cond_rare
 from kalprox.linalg.rank import Singular, inverse_and_doubt
 from kalprox.linalg.triangle import product
 
-__all__ = ["Factor", "with_infinities"]
-
 
 @pytree
 class Factor:
@@ -58,7 +56,7 @@ class Factor:
         which g is concave has no prior.
         """
         xp = namespace(self.L, R, fading)
-        Q = _times(R if self.free is None else R[:, self.free], self.L)
+        Q = _times(self._on_free(R), self.L)
         M = xp.eye(Q.shape[1], dtype=Q.dtype) - (1 - fading) * _times(Q.T, Q)
         try:
             root = xp.linalg.cholesky(M)
@@ -66,6 +64,10 @@ class Factor:
             e, W = np.linalg.eigh(_times(Q.T, Q))
             root = W * np.sqrt(fading * np.maximum(e, 0) + np.maximum(1 - e, 0))
         return replace(self, L=_times(self.L, root))
+
+    def _on_free(self, D: Array) -> Array:
+        """The columns of D that belong to free coordinates."""
+        return D if self.free is None else D[:, self.free]
 
     @property
     def proper(self) -> bool:
@@ -77,22 +79,15 @@ class Factor:
 
         O(d^2) a row.
         """
-        xp = namespace(D, self.L)
-        D = D if self.free is None else D[:, self.free]
-        root = _times(D, self.L)
+        xp, root = namespace(D, self.L), _times(self._on_free(D), self.L)
         leverage = np.einsum("ij,ij->i", root, root) if xp is np else (root**2).sum(axis=1)
         if self.null.shape[1] == 0:
             return leverage
-        return xp.where(self._undetermined(D), xp.inf, leverage)
+        return xp.where(self.undetermined(D), xp.inf, leverage)
 
     def whitened(self, R: Array) -> Array:
         """R L: rows whose squared norms are the leverages of the rows of R, which have no part along `null`."""
-        return (R if self.free is None else R[:, self.free]) @ self.L
-
-    @property
-    def rank(self) -> int:
-        """The number of directions that are determined."""
-        return int(self.L.shape[1])
+        return self._on_free(R) @ self.L
 
     @property
     def n_undetermined(self) -> int:
@@ -101,16 +96,13 @@ class Factor:
 
     def along_null(self, D: Array) -> Array:
         """The coordinates of each row of D along the undetermined directions: zero where none has a part in it."""
-        return (D if self.free is None else D[:, self.free]) / self.scale @ self.null
+        return self._on_free(D) / self.scale @ self.null
 
     def undetermined(self, D: Array) -> Array:
         """Whether x'theta has an infinite variance, for each row x of D, shape (n,). O(d) for each column of `null`."""
         if self.null.shape[1] == 0:
             return np.zeros(len(D), bool)
-        return self._undetermined(D if self.free is None else D[:, self.free])
-
-    def _undetermined(self, D: Array) -> Array:
-        xp, a = namespace(D, self.L), D / self.scale[None]
+        xp, a = namespace(D, self.L), self._on_free(D) / self.scale[None]
         return (_times(a, self.null) ** 2).sum(axis=1) > xp.finfo(D.dtype).eps * (a**2).sum(axis=1)
 
     def covariance(self) -> Array:
@@ -133,18 +125,13 @@ class Factor:
         xp = namespace(self.L)
         v = (self.L**2).sum(axis=1)
         if self.null.shape[1]:
-            v = xp.where(self._share_in_null() > 0, xp.inf, v)
+            share = xp.sqrt((self.null**2).sum(axis=1))  # of the unit vector of each coordinate
+            v = xp.where(share > xp.finfo(share.dtype).eps ** 0.5, xp.inf, v)
         if self.free is None:
             return v
         everywhere = np.zeros(self.d, v.dtype)
         everywhere[self.free] = v
         return everywhere
-
-    def _share_in_null(self) -> Array:
-        """The length of the part of each coordinate's unit vector along `null`; zero where it is rounding."""
-        xp = namespace(self.null)
-        share = xp.sqrt((self.null**2).sum(axis=1))
-        return xp.where(share > xp.finfo(share.dtype).eps ** 0.5, share, 0)
 
     @property
     def normals(self) -> int:

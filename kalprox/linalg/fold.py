@@ -1,4 +1,4 @@
-"""Folding rows into a triangle: T becomes the R factor of [T; sqrt(w) [1 | X - c | Y - m]].
+"""Folding rows into a triangle, and taking them out: T becomes the R factor of [T; sqrt(w) [1 | X - c | Y - m]].
 
 Gram matrices are used where they keep the digits, which is found out along the way, and QR elsewhere.
 """
@@ -7,21 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from kalprox.base.arrays import Array, namespace
 from kalprox.base.control import compiled
 from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
-from kalprox.linalg.gram import (
-    add_gram,
-    cholesky,
-    far_from_collinear,
-    gram_in_place,
-    joined_triangle,
-    smallest_square,
-)
-from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, square
-
-__all__ = ["fold"]
+from kalprox.linalg.gram import add_gram, cholesky, far_from_collinear, gram_in_place, joined_triangle, smallest_square
+from kalprox.linalg.rank import tolerance
+from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, solve_triangular, square, triangle_of
 
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
 # Rows in one Gram matrix, four times as many while it succeeds: a failure is cheap.
@@ -203,3 +196,41 @@ def _fold_jax(T: Array, shift: Array, X: Array, Y: Array, w: Array) -> tuple[Arr
     T = stacked_triangle(T, B) if len(B) < 2 * len(T) else joined_triangle(T, B, Y.shape[1])
     T, c = follow_mean(T, shift)
     return jnp.where(total > 0, T, before[0]), jnp.where(total > 0, c, before[1])
+
+
+def downdate(T: np.ndarray, S: np.ndarray, rows: Any, held: np.ndarray) -> np.ndarray | str:
+    """Return the triangle of T'T - S'S, or a sentence that says why there is none. O(d^3).
+
+    With q = T^-T S' and U'U = I - q q', the triangle is U T. Its error is of order eps T'T, and is relative to what is
+    left in a direction. `held` is the triangle of T and of all triangles of earlier downdates, whose errors are still
+    there: results with a sum of errors beyond sqrt(eps) in some direction are refused.
+    Columns of T that depend on other columns, by the rule of `rank` for that total weight `rows`, depend on them in
+    the same way in the result.
+    """
+    eps, p = np.finfo(T.dtype).eps, len(T)
+    scale = np.sqrt((T**2).sum(axis=0))
+    if (S[:, scale == 0] != 0).any():
+        return "other has information about a column that is zero in every row of this information."
+    scale = np.where(scale == 0, 1, scale)
+    R, order = scipy.linalg.qr(T / scale, mode="r", pivoting=True)
+    r = int((np.abs(np.diagonal(R)) > tolerance(p, rows, T.dtype) * abs(R[0, 0])).sum())  # R[0, 0] = 1 or -1
+    S = (S / scale)[:, order]
+    dependent = solve_triangular(R[:r, :r], R[:r, r:])
+    if (np.abs(S[:, r:] - product(S[:, :r], dependent)) > np.sqrt(eps) * (1 + np.abs(dependent).sum(axis=0))).any():
+        return "other has information in a direction in which this information has none."
+    q = solve_triangular(R[:r, :r], S[:, :r].T, transposed=True)
+    U, failed = lapack("potrf", T.dtype)(np.eye(r, dtype=T.dtype) - product(q, q.T), lower=0, clean=1)
+    left = product(U, R[:r])
+    # The square of this norm lies between the largest ratio of `held` to what is left, over all directions, and r times
+    # that.
+    if not failed:
+        ratio = solve_triangular(left[:, :r], (held / scale)[:, order[:r]].T, transposed=True)
+    if failed or not eps * (ratio**2).sum() < np.sqrt(eps):
+        return (
+            "other is not contained in this information, or contains nearly all of it in some direction, so that the "
+            "difference, after all that was subtracted before, would have less than half of its digits. Fold the "
+            "remaining rows from the start instead."
+        )
+    stacked = np.zeros((2 * p, p), T.dtype)
+    stacked[p : p + r, order] = left * scale[order]
+    return np.asarray(triangle_of(stacked))

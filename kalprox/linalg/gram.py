@@ -12,17 +12,6 @@ from kalprox.base.control import cond_rare
 from kalprox.linalg.centering import stacked_triangle
 from kalprox.linalg.triangle import lapack, product, qr, solve_triangular
 
-__all__ = [
-    "add_gram",
-    "cholesky",
-    "far_from_collinear",
-    "gram_in_place",
-    "gram_triangle",
-    "joined_triangle",
-    "smallest_square",
-    "triangle_of_rows",
-]
-
 # Entries of X in a chunk, which its products find in the cache; and bounds of the rows of a chunk.
 _CACHED, _SHORTEST, _LONGEST = 1 << 17, 1024, 4096
 _LONG, _FEW = 512, 2  # columns from which, and targets up to which, products by vectors pay
@@ -150,8 +139,7 @@ def add_gram(G: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return G + T'T, in place, of which only the upper half is set. The zeros of a large triangle are not touched."""
     p = len(G)
     if len(T) < p or p < _LONG // 2:
-        total: np.ndarray = lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
-        return total
+        return np.asarray(lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1))
     reverse = np.asfortranarray(T[::-1, ::-1])  # a lower triangle L, of which LAPACK forms L'L
     G += lapack("lauum", G.dtype)(reverse, lower=1, overwrite_c=1)[0][::-1, ::-1]
     return G

@@ -29,18 +29,6 @@ from kalprox.linalg.triangle import (
     triangular_inverse,
 )
 
-__all__ = [
-    "inverse",
-    "least_squares_step",
-    "maybe_singular",
-    "minimum_norm",
-    "rank",
-    "solve_and_factor",
-    "surely_full",
-    "tolerance",
-    "undetermined",
-]
-
 
 def tolerance(d: int, rows: Any, dtype: Any) -> Array:
     """Return the ratio of singular values above which one counts, for d columns of length one: the rule above.
@@ -72,12 +60,6 @@ def tolerance(d: int, rows: Any, dtype: Any) -> Array:
 def maybe_singular(R: Array, rows: Any = None) -> Array:
     """Whether the triangle R may be rank deficient: False only where the rule surely finds full rank. O(d^3)."""
     return inverse_and_doubt(R, rows)[1]
-
-
-def inverse(R: np.ndarray, rows: Any = None) -> np.ndarray | None:
-    """Return R^-1 where the rank is surely full, and None where singular values have to decide. NumPy only, O(d^3)."""
-    found, doubt = inverse_and_doubt(R, rows)
-    return None if doubt else found
 
 
 def surely_full(R: np.ndarray, rows: Any = None) -> bool:

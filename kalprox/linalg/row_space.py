@@ -19,8 +19,6 @@ from kalprox.linalg.gram import cholesky, smallest_square
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, lapack, qr_factors, solve_triangular
 
-__all__ = ["RowSpace", "WideFactor", "row_coordinates", "surely_determined"]
-
 _FEWEST, _LARGEST_SHARE = 64, 0.75  # columns, and directions relative to columns, where the row space pays
 _CANCELS = 0.5  # the share of a squared length below which what is left of it is computed anew
 
@@ -61,9 +59,15 @@ class RowSpace:
             return cls._unpenalised(R, weight) if _pays(*R.shape) else None
         if not _worth(R, h, weight):
             return None
-        scale = _scale(h)
-        met = ~free & R.any(axis=0)
-        return cls(scale, *_coordinates(R, scale, free, met), determined=True, free=free, met=met)
+        scale, met = np.where(free, 1.0, h) ** -0.5, ~free & R.any(axis=0)
+        some = np.flatnonzero(met)
+        columns = slice(some[0], some[-1] + 1) if some.size and some[-1] - some[0] < some.size else some
+        f, A = int(free.sum()), R[:, columns] * scale[columns]  # a slice of R is not copied
+        span = _Span.of(A)
+        rows = np.zeros((len(R), f + len(span.U)), R.dtype)
+        rows[:, :f], rows[A.any(axis=1), f:] = R[:, free], span.U.T
+        curvature = np.repeat([0.0, 1.0], (f, len(span.U)))
+        return cls(scale, rows, curvature, span, determined=True, free=free, met=met)
 
     @classmethod
     def _unpenalised(cls, R: np.ndarray, weight: Any) -> "RowSpace":
@@ -87,21 +91,18 @@ class RowSpace:
 
     def inputs(self, D: np.ndarray) -> np.ndarray:
         """Return rows D in the coordinates phi, without their part beyond. O(d r) per row."""
-        phi: np.ndarray = (D * self.scale) @ self.basis
-        return phi
+        return np.asarray((D * self.scale) @ self.basis)
 
     def theta(self, phi: np.ndarray) -> np.ndarray:
         """Return the theta that the penalty prefers, or that of least norm, among those with these coordinates."""
         if self.determined:
             f, theta = int(self.free.sum()), np.zeros((len(self.scale), *phi.shape[1:]), self.rows.dtype)
             theta[self.free], theta[self.met] = phi[:f], self.span.combination(phi[f:])
-            preferred: np.ndarray = (theta.T * self.scale).T
-            return preferred
+            return np.asarray((theta.T * self.scale).T)
         if phi.size == 0:
             return np.zeros((len(self.scale), *phi.shape[1:]))
         Q, C = qr_factors(self.basis / self.scale[:, None])  # C'Q' theta = phi
-        least: np.ndarray = Q @ solve_triangular(C, phi, transposed=True)
-        return least
+        return np.asarray(Q @ solve_triangular(C, phi, transposed=True))
 
     def beyond(self, a: np.ndarray, phi: np.ndarray) -> np.ndarray:
         """Return the squared length of the part of each row of a, with coordinates phi, that is orthogonal to B."""
@@ -144,33 +145,17 @@ class _Span:
 
     @cached_property
     def basis(self) -> np.ndarray:
-        Q: np.ndarray = solve_triangular(self.U, self.A, transposed=True).T if self.Q is None else self.Q
-        return Q
+        return np.asarray(solve_triangular(self.U, self.A, transposed=True).T if self.Q is None else self.Q)
 
     def combination(self, phi: np.ndarray) -> np.ndarray:
         """Return Q phi."""
-        Qphi: np.ndarray = self.Q @ phi if self.Q is not None else self.A.T @ solve_triangular(self.U, phi)
-        return Qphi
+        return np.asarray(self.Q @ phi if self.Q is not None else self.A.T @ solve_triangular(self.U, phi))
 
 
 def row_coordinates(R: np.ndarray, h: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return `rows` and `curvature` of `RowSpace.of` for a penalty; or None."""
-    if not _worth(R, h, weight):
-        return None
-    free = h == 0
-    return _coordinates(R, _scale(h), free, ~free & R.any(axis=0))[:2]
-
-
-def _coordinates(
-    R: np.ndarray, scale: np.ndarray, free: np.ndarray, met: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, "_Span"]:
-    some = np.flatnonzero(met)
-    columns = slice(some[0], some[-1] + 1) if some.size and some[-1] - some[0] < some.size else some
-    f, A = int(free.sum()), R[:, columns] * scale[columns]  # a slice of R is not copied
-    span = _Span.of(A)
-    rows = np.zeros((len(R), f + len(span.U)), R.dtype)
-    rows[:, :f], rows[A.any(axis=1), f:] = R[:, free], span.U.T
-    return rows, np.repeat([0.0, 1.0], (f, len(span.U))), span
+    space = RowSpace.of(R, h, weight)
+    return None if space is None else (space.rows, space.curvature)
 
 
 def _worth(R: np.ndarray, h: np.ndarray, weight: Any) -> bool:
@@ -200,10 +185,6 @@ def surely_determined(R: np.ndarray, h: np.ndarray, weight: Any) -> bool:
         return False
     met = R[:, free].any(axis=1)
     return not free.any() or (bool(met.any()) and not R[met][:, ~free].any())
-
-
-def _scale(h: np.ndarray) -> np.ndarray:
-    return np.where(h == 0, 1.0, h) ** -0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,10 +222,6 @@ class WideFactor:
         root.flat[:: self.d + 1] += 1
         root *= self.space.scale[:, None]
         return root
-
-    @property
-    def rank(self) -> int:
-        return self.inner.rank + (self.d - len(self.space.curvature)) * self.space.determined
 
     def faded(self, R: np.ndarray, fading: Any) -> "WideFactor":
         return replace(self, inner=self.inner.faded(self.space.rows, fading))

@@ -17,24 +17,6 @@ import scipy.linalg
 from kalprox.base.arrays import Array, namespace
 from kalprox.base.control import unrolling
 
-__all__ = [
-    "append",
-    "append_row",
-    "column_norms",
-    "lapack",
-    "nonnegative_diagonal",
-    "product",
-    "qr",
-    "qr_factors",
-    "rounding",
-    "solve_triangular",
-    "square",
-    "sum_of_squares",
-    "svd",
-    "triangle_of",
-    "triangular_inverse",
-]
-
 _BLAS = "gemm", "gemv", "syrk", "trsm"
 _SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
 _WIDE = 32  # columns from which the test whether a matrix is a triangle pays
@@ -169,8 +151,7 @@ def append(T: np.ndarray, B: np.ndarray, triangle: bool = False) -> np.ndarray:
         return _qr_numpy(B, min(B.shape))
     panel = min(m, 8 if m < 160 else 16 if m < 400 else 32)  # columns applied together; measured
     if m == p:
-        joined: np.ndarray = lapack("tpqrt", T.dtype)(min(B.shape) if triangle else 0, panel, T, B)[0]
-        return joined
+        return np.asarray(lapack("tpqrt", T.dtype)(min(B.shape) if triangle else 0, panel, T, B)[0])
     left, reflections, t, _ = lapack("tpqrt", T.dtype)(0, panel, T[:, :m], B[:, :m])
     right, below, _ = lapack("tpmqrt", T.dtype)(0, reflections, t, T[:, m:], B[:, m:], trans="T")
     below = _qr_numpy(below, min(below.shape))

@@ -257,7 +257,7 @@ def _by_size(results: Results, canvas: "Canvas", draw: Callable[["Axes", int], N
 
 
 def _draw_errors(results: Results, canvas: "Canvas") -> None:
-    plot = partial(curves, slots={METHODS[m]: slot for m, slot in _SLOTS.items()}, labels=False)
+    plot = partial(curves, slots={METHODS[m]: slot for m, slot in _SLOTS.items()})
 
     def panel(ax: "Axes", i: int) -> None:
         plot(ax, results["rows"], {METHODS[m]: results[f"error_{m}"][i] for m in _ROW_BY_ROW})

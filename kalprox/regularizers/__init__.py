@@ -6,9 +6,8 @@ smooth (`free`); its gradient and Hessian hold there. A regulariser knows nothin
 algorithms. A new regulariser is one class in this package, listed in `__all__`, where the tests find it.
 """
 
-from kalprox.regularizers.base import FreeIntercept, Regularizer, Separable, SeparableFreeIntercept
+from kalprox.regularizers.base import FreeIntercept, Pieces, Regularizer, Separable, SeparableFreeIntercept
 from kalprox.regularizers.kinked import L1, MCP, Box, ElasticNet, GroupL1, Kinked, Weighted
-from kalprox.regularizers.pieces import Pieces
 from kalprox.regularizers.smooth import Cauchy, Custom, Huber, Quadratic, Ridge, SmoothL1, Zero
 
 __all__ = [

@@ -8,8 +8,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.checks import check_positive, concrete
-from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
-from kalprox.regularizers.pieces import Pieces
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
 
 
 class Kinked(Separable):
@@ -66,9 +65,6 @@ class L1(Kinked):
     def pieces(self) -> Pieces:
         return Pieces(l1=self.lam)
 
-    def free(self, theta: Array) -> Array:
-        return (theta != 0) | (namespace(self.lam, theta).asarray(self.lam) == 0)
-
 
 @pytree
 class ElasticNet(Kinked):
@@ -94,9 +90,6 @@ class ElasticNet(Kinked):
 
     def pieces(self) -> Pieces:
         return Pieces(l1=self.l1, l2=self.l2)
-
-    def free(self, theta: Array) -> Array:
-        return (theta != 0) | (namespace(self.l1, theta).asarray(self.l1) == 0)
 
 
 @pytree
@@ -296,13 +289,17 @@ class GroupL1(Regularizer):
             raise ValueError(f"groups must have one integer label >= -1 per coordinate; got {self.groups!r}.")
         object.__setattr__(self, "groups", tuple(labels.tolist()))  # hashable: part of the type to JAX
 
-    def _members(self, theta: Array) -> Array:
-        """Membership, shape (labels, d), of theta's dtype."""
+    def _labels(self, d: int) -> tuple[np.ndarray, int]:
+        """The label of each coordinate, and how many there are."""
         labels = np.asarray(self.groups)
-        if labels.shape != theta.shape[-1:]:
-            raise ValueError(f"groups must have one label per coordinate ({theta.shape[-1]}); got {labels.size}.")
-        xp = namespace(theta)
-        return xp.asarray(labels == np.arange(labels.max(initial=-1) + 1)[:, None], theta.dtype)
+        if labels.shape != (d,):
+            raise ValueError(f"groups must have one label per coordinate ({d}); got {labels.size}.")
+        n = int(labels.max(initial=-1)) + 1
+        if self.weights is not None and np.shape(self.weights) != (n,):
+            raise ValueError(
+                f"weights must have one entry per label: expected {n}, got shape {np.shape(self.weights)}."
+            )
+        return labels, n
 
     def norms(self, theta: Array) -> tuple[Array, Array, Array]:
         """The groups of the coordinates, their weights and their norms.
@@ -320,11 +317,9 @@ class GroupL1(Regularizer):
         norms : array of shape (labels,)
             ||theta_g||.
         """
-        members = self._members(theta)
-        xp = namespace(theta)
+        xp, (labels, n) = namespace(theta), self._labels(theta.shape[-1])
+        members = xp.asarray(labels == np.arange(n)[:, None], theta.dtype)
         w = xp.sqrt(members.sum(1)) if self.weights is None else xp.asarray(self.weights, theta.dtype)
-        if w.shape != members.shape[:1]:
-            raise ValueError(f"weights must have one entry per label: expected {len(members)}, got shape {w.shape}.")
         size = xp.abs(theta).max(initial=0)  # scaled by it, the squares neither overflow nor underflow
         size = xp.where(size > 0, size, 1)
         squares = members @ (theta / size) ** 2
@@ -332,13 +327,9 @@ class GroupL1(Regularizer):
         return members, self.lam * w, size * xp.where(some, xp.sqrt(xp.where(some, squares, 1)), 0)
 
     def groups_of(self, d: int) -> tuple[np.ndarray, np.ndarray]:
-        labels = np.asarray(self.groups)  # without a matrix of members, which may be large
-        if labels.shape != (d,):
-            raise ValueError(f"groups must have one label per coordinate ({d}); got {labels.size}.")
-        sizes = np.bincount(labels[labels >= 0], minlength=labels.max(initial=-1) + 1)
+        labels, n = self._labels(d)  # without a matrix of members, which may be large
+        sizes = np.bincount(labels[labels >= 0], minlength=n)
         w = np.sqrt(sizes) if self.weights is None else np.asarray(self.weights, float)
-        if w.shape != sizes.shape:
-            raise ValueError(f"weights must have one entry per label: expected {len(sizes)}, got shape {w.shape}.")
         return labels, float(self.lam) * w
 
     def value(self, theta: Array) -> Array:

@@ -10,8 +10,7 @@ from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.checks import check_positive
 from kalprox.base.control import call_jax
 from kalprox.base.extras import require
-from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
-from kalprox.regularizers.pieces import Pieces
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
 
 
 @pytree
@@ -117,6 +116,7 @@ class Quadratic(Regularizer):
         return self.A
 
 
+@pytree
 class _Smoothed(Separable):
     """lam * sum_i phi(theta_i / delta), with a weight lam >= 0 and a width delta > 0."""
 
@@ -147,9 +147,6 @@ class SmoothL1(_Smoothed):
     >>> SmoothL1(2.0, 1.0).value(np.array([0.0, 1.0])).round(3)
     np.float64(0.828)
     """
-
-    lam: Any
-    delta: Any
 
     def terms(self, theta: Array) -> Array:
         t2 = (theta / self.delta) ** 2
@@ -182,9 +179,6 @@ class Huber(_Smoothed):
     array([0.5, 1. ])
     """
 
-    lam: Any
-    delta: Any
-
     def terms(self, theta: Array) -> Array:
         xp = namespace(theta)
         size = xp.abs(theta)
@@ -216,9 +210,6 @@ class Cauchy(_Smoothed):
     >>> Cauchy(1.0, 1.0).hessian(np.array([0.0, 2.0]))
     array([ 2.  , -0.24])
     """
-
-    lam: Any
-    delta: Any
 
     def terms(self, theta: Array) -> Array:
         return self.lam * namespace(theta).log1p((theta / self.delta) ** 2)

@@ -23,8 +23,6 @@ from kalprox.regularizers import Pieces
 from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.squares import default_tol
 
-__all__ = ["l1_minimiser", "l1_path", "l1_start"]
-
 _SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # for unit columns; below it the Gram matrix has too few digits
 _MANY = 4  # rows for each column, from which on least squares tell which coordinates are zero
 _MOST = 0.5, 0.975  # shares of nonzero coordinates above which a path is long: with many rows, and with fewer
@@ -252,5 +250,4 @@ def _judge(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray, U: np.
     lost = np.abs(U).sum(axis=1, keepdims=True) / (terms + np.finfo(float).tiny)
     least = rounding(len(w), float)
     allowed = np.clip(least * lost, least, max(least, default_tol(float)))
-    optimal: np.ndarray = (away <= allowed * (terms + pull)).all(axis=1)  # False for NaN
-    return optimal
+    return np.asarray((away <= allowed * (terms + pull)).all(axis=1))  # False for NaN

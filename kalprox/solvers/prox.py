@@ -11,17 +11,15 @@ import numpy as np
 
 from kalprox.base.arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox.base.checks import check_finite, check_floating
-from kalprox.base.control import call_on_host, compiled
-from kalprox.linalg.rank import tolerance
+from kalprox.base.control import call_on_host, compiled, cond_rare, select, with_jvp
+from kalprox.linalg.gram import gram_triangle
+from kalprox.linalg.rank import least_squares_step, solve_and_factor, tolerance
+from kalprox.linalg.triangle import product, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
 from kalprox.solvers.curvature import hessian_root
-from kalprox.solvers.implicit import differentiable
 from kalprox.solvers.newton import newton
-from kalprox.solvers.quadratic import quadratic
-from kalprox.solvers.squares import default_tol
-
-__all__ = ["Prox", "posterior_root", "prox"]
+from kalprox.solvers.squares import Squares, default_tol
 
 
 class Prox(NamedTuple):
@@ -50,14 +48,7 @@ class Prox(NamedTuple):
     converged: Array
 
 
-def prox(
-    R: Array,
-    z: Array,
-    regularizer: Regularizer,
-    start: Array | None = None,
-    *,
-    rows: Any = None,
-) -> Prox:
+def prox(R: Array, z: Array, regularizer: Regularizer, start: Array | None = None, *, rows: Any = None) -> Prox:
     """Minimise 1/2 ||R t - z||^2 + g(t) over t.
 
     Quadratic g is solved exactly, in O((m + d) d^2), by one QR factorisation of R on top of the root of g. Where
@@ -131,18 +122,18 @@ def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
     xp = namespace(R, regularizer, theta)
     if xp is not np and regularizer.smooth:  # all coordinates are free
         R = xp.asarray(R)
-        return compiled(_smooth_root)(R, regularizer, *alike(R, theta))
-    _check_concrete(regularizer, R, theta)
+        return compiled(hessian_root)(R, cast_on_jax(regularizer, R), *alike(R, theta))
+    if is_traced(regularizer, R, theta):
+        raise TypeError(
+            f"The covariance with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. "
+            "Call it outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
+        )
     R, theta = np.asarray(R, float), np.asarray(theta, float)
     free = np.flatnonzero(regularizer.free(theta))
     padded = np.zeros((len(theta), len(theta)))
     if len(free) > 0:
         padded[np.ix_(free, free)] = hessian_root(R, regularizer, theta, free)
     return xp.asarray(padded)
-
-
-def _smooth_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
-    return hessian_root(R, cast_on_jax(regularizer, R), theta, slice(None))
 
 
 def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, rows: Any) -> Prox:
@@ -161,6 +152,145 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, rows: Any
     tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
     free = regularizer.free(theta) if root is None else xp.ones(theta.shape, bool)
     return Prox(theta, free, residual, iterations, residual <= tol)
+
+
+def _check(R: Array, z: Array, start: Array | None) -> None:
+    if R.ndim != 2 or z.ndim not in (1, 2) or z.shape[:1] != R.shape[:1]:
+        raise ValueError(f"R must have shape (m, d) and z (m,) or (m, k); got shapes {R.shape} and {z.shape}.")
+    if start is not None and start.shape != R.shape[1:]:
+        raise ValueError(f"start must have one entry per column of R, shape {R.shape[1:]}; got {start.shape}.")
+    for name, value in (("R", R), ("z", z), ("start", start)):
+        if value is not None:
+            check_floating(name, value)
+            check_finite(name, value)
+
+
+def _quadratic_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The derivative of the minimiser with respect to R, z and the parameters of g.
+
+    With t the minimiser, R'(R t - z) + grad g(t) = 0. Differentiated, this is the optimality condition of another
+    least-squares problem with the same matrix, so that neither QR nor SVD has to be differentiated. The residual
+    is rounding error, and its derivative is taken as zero.
+    """
+    import jax
+
+    (R, z, g, rows), (dR, dz, dg, _) = primals, tangents
+    theta, residual, P = _solve_quadratic(R, z, g, rows)
+
+    def slope(g: Regularizer) -> Array:
+        return g.grad(theta) if theta.ndim == 1 else jax.vmap(g.grad, 1, 1)(theta)
+
+    v = product(dR.T, product(R, theta) - z) + jax.jvp(slope, (g,), (dg,))[1]
+    step = least_squares_step(R, P, dz - product(dR, theta), v)
+    return (theta, residual), (step, 0 * residual)
+
+
+@with_jvp(_quadratic_jvp)
+def quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array]:
+    """Return the minimiser of 1/2 ||R t - z||^2 + g(t) for a quadratic g, and its residual.
+
+    Where [R; A] is rank deficient, by the rule of `kalprox.linalg.rank` for that weight of `rows`, the minimiser of
+    minimum norm is returned. z has shape (m,) or (m, k).
+    """
+    theta, residual, _ = _solve_quadratic(R, z, g, rows)
+    return theta, residual
+
+
+def _solve_quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array, Array]:
+    """The minimiser, its residual, and P with P P' = (R'R + A'A)^+."""
+    xp, d = namespace(R, z), R.shape[1]
+    A = xp.asarray(g.root(d), R.dtype)
+    data = Squares.of(R, z)
+    stack = xp.concatenate([R, A])
+
+    def by_qr() -> tuple[Array, Array]:
+        U, y = qr(stack, z)
+        return solve_and_factor(U, rows, y)
+
+    if xp is np:
+        theta, P = by_qr()
+    else:
+        _, inverse, fails = gram_triangle(stack)
+        found = product(inverse, product(inverse.T, product(R.T, z)))
+        theta, P = cond_rare(fails, by_qr, lambda: (found, inverse))
+
+    def measure(t: Array) -> tuple[Array, Array]:
+        """The gradient at t, and the residual."""
+        r, terms = data.at(t)
+        gradient = product(R.T, r) + product(A.T, product(A, t))
+        size = product(xp.abs(A).T, product(xp.abs(A), xp.abs(t)))  # rows of A may cancel each other
+        return gradient, data.relative(gradient, terms, size)
+
+    gradient, residual = measure(theta)
+
+    def corrected() -> tuple[Array, Array]:
+        # Where the entries of A are much larger than those of R, QR loses the small ones. One correction with the
+        # gradient itself restores them.
+        new = theta - product(P, product(P.T, gradient))
+        _, left = measure(new)
+        return xp.where((left < residual)[None], new, theta), xp.minimum(left, residual)
+
+    theta, residual = select((residual > rounding(d, R.dtype)).any(), corrected, lambda: (theta, residual))
+    return theta, residual, P
+
+
+Solver = Callable[[Array, Array, Regularizer, Array, Any], tuple[Array, Array, Array]]
+
+
+def differentiable(solver: Solver) -> Solver:
+    """Decorate a solver with the derivative of its minimiser, forwards and backwards, to any order.
+
+    `solver(R, z, g, start, rows)` returns the minimiser, its residual and the number of steps. The residual is rounding
+    error, and its derivative is taken as zero. Where a coordinate is exactly at the threshold between held and free,
+    it counts as held: the derivative is then the one towards that side.
+    """
+
+    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        import jax
+
+        (R, z, g, start, rows), (dR, dz, dg, _, _) = primals, tangents
+        theta, residual, steps = ruled(R, z, g, start, rows)
+        slope = jax.jvp(lambda g: g.grad(theta), (g,), (dg,))[1]
+        moved = jax.jvp(lambda g: g.held(theta), (g,), (dg,))[1]
+        free = g.free(theta)
+        moved = jax.numpy.where(free, 0, moved)
+        w = dz - product(dR, theta) - product(R, moved)
+        v = jax.numpy.where(free, product(dR.T, product(R, theta) - z) + slope, 0)
+        no_tangent = np.zeros(steps.shape, jax.dtypes.float0)
+        return (theta, residual, steps), (moved + _step(R, g, theta, free, rows, w, v), 0 * residual, no_tangent)
+
+    ruled = with_jvp(rule)(solver)
+    return ruled
+
+
+def _step(R: Array, g: Regularizer, theta: Array, free: Array, rows: Any, w: Array, v: Array) -> Array:
+    """Return argmin over p of 1/2 ||R p - w||^2 + 1/2 p' Hess g p + v'p, p zero where theta is not free.
+
+    With r = w - R p its optimality condition is the symmetric system r + R p = w, R'r - Hess g p = v. JAX is told that
+    it is one, and so differentiates the system and not the factorisation that solves it.
+    """
+    import jax
+
+    xp, d = namespace(R), len(theta)
+    X = xp.where(free[None], R, 0)
+    held = xp.where(free, 0, 1).astype(R.dtype)  # one equation p_j = 0 for each coordinate that is held
+    h = g.hessian(theta)
+    h = xp.where(free if h.ndim == 1 else free[:, None] & free[None], h, 0)
+
+    def system(unknowns: Array) -> Array:
+        r, p = xp.split(unknowns, [len(R)])
+        curved = h * p if h.ndim == 1 else product(h, p)
+        return xp.concatenate([r + product(X, p), product(X.T, r) - curved - held * p])
+
+    def solve(_: Callable[..., Any], sides: Array) -> Array:
+        w, v = xp.split(sides, [len(R)])
+        U = hessian_root(xp.concatenate([X, xp.diag(held)]), g, theta)
+        _, P = solve_and_factor(U, rows, xp.zeros(d, U.dtype))
+        p = least_squares_step(X, P, w, v)
+        return xp.concatenate([w - product(X, p), p])
+
+    # One vector for both sides: JAX transposes the system only where all of its right side depends on the inputs.
+    return jax.lax.custom_linear_solve(system, xp.concatenate([w, v]), solve, symmetric=True)[len(R) :]
 
 
 @differentiable
@@ -183,22 +313,3 @@ def _active_set(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> 
     shape: Callable[..., Any] = jax.ShapeDtypeStruct
     shapes = shape(R.shape[1:], R.dtype), shape((), R.dtype), shape((), np.int32)
     return call_on_host(on_host, shapes, R, z, g, start, rows)
-
-
-def _check(R: Array, z: Array, start: Array | None) -> None:
-    if R.ndim != 2 or z.ndim not in (1, 2) or z.shape[:1] != R.shape[:1]:
-        raise ValueError(f"R must have shape (m, d) and z (m,) or (m, k); got shapes {R.shape} and {z.shape}.")
-    if start is not None and start.shape != R.shape[1:]:
-        raise ValueError(f"start must have one entry per column of R, shape {R.shape[1:]}; got {start.shape}.")
-    for name, value in (("R", R), ("z", z), ("start", start)):
-        if value is not None:
-            check_floating(name, value)
-            check_finite(name, value)
-
-
-def _check_concrete(regularizer: Any, *arrays: Any) -> None:
-    if is_traced(regularizer, *arrays):
-        raise TypeError(
-            f"The covariance with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. "
-            "Call it outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
-        )

@@ -1,66 +1,15 @@
 """What minimisation without a matrix needs to know of a regulariser, in O(d)."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from kalprox.regularizers import Pieces, Regularizer
 from kalprox.regularizers.base import per_coordinate
 
-__all__ = ["Terms", "terms_of", "within_bounds"]
-
 Curvature = tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]
 _MOST_DENSE = 4096  # parameters of a g whose Hessian is a dense matrix
-
-
-class Terms(Protocol):
-    """A regulariser g: its value, its subdifferential, its curvature, and its prox in a diagonal metric."""
-
-    smooth: bool
-    quadratic: bool  # between kinks and bounds
-
-    def value(self, t: np.ndarray) -> float:
-        """Return g(t)."""
-
-    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Return r less the element of the subdifferential of g at t that is nearest to it: 0 if t is optimal."""
-
-    def curvature(self, t: np.ndarray) -> Curvature:
-        """Return the product with the Hessian of g at t, and its diagonal; zero where g is not smooth."""
-
-    def free(self, t: np.ndarray) -> np.ndarray:
-        """Return which coordinates are at no kink and no bound."""
-
-    def metric(self, diagonal: np.ndarray) -> np.ndarray:
-        """Return the least diagonal matrix above this one in whose metric `prox` is known."""
-
-    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return the minimiser over t of 1/2 (t - v)' diag(scale) (t - v) + g(t)."""
-
-    def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
-        """Return t + p with each coordinate stopped at its kink or bound; None if none meets one."""
-
-    def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return p, changed by rounding where theta + p would lie outside the bounds."""
-
-
-def terms_of(g: Regularizer, d: int) -> Terms:
-    """Return what minimisation without a matrix needs to know of g; raise a ValueError if that is a dense matrix."""
-    if (pieces := g.pieces()) is not None:
-        return PieceTerms(g, pieces, d)
-    if (groups := g.groups_of(d)) is not None:
-        return GroupTerms(g, *groups)
-    if (root := g.root(d)) is not None:
-        return RootTerms(g, np.asarray(root, float))
-    if g.smooth and g.separable:
-        return SmoothTerms(g)
-    if d > _MOST_DENSE or not g.smooth:
-        raise ValueError(
-            f"structure needs a regulariser that is a sum over coordinates, GroupL1, or quadratic; the Hessian of "
-            f"{type(g).__name__} is a dense matrix of {d:,} x {d:,} numbers. Use structure=None, or another one."
-        )
-    return DenseTerms(g)
 
 
 def within_bounds(theta: np.ndarray, p: np.ndarray, low: Any, high: Any) -> np.ndarray:
@@ -75,42 +24,53 @@ def within_bounds(theta: np.ndarray, p: np.ndarray, low: Any, high: Any) -> np.n
     return p
 
 
-class SmoothTerms:
-    """A smooth g that is a sum over coordinates."""
+class Terms:
+    """A regulariser g: its value, its subdifferential, its curvature, and its prox in a diagonal metric.
 
-    smooth, quadratic = True, False
+    This one is smooth and a sum over coordinates; the others say where they differ.
+    """
+
+    smooth = True
+    quadratic = False  # between kinks and bounds
 
     def __init__(self, g: Regularizer) -> None:
         self.g = g
 
     def value(self, t: np.ndarray) -> float:
+        """Return g(t)."""
         return float(self.g.value(t))
 
     def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
-        found: np.ndarray = r - np.asarray(self.g.grad(t))
-        return found
+        """Return r less the element of the subdifferential of g at t that is nearest to it: 0 if t is optimal."""
+        return np.asarray(r - np.asarray(self.g.grad(t)))
 
     def curvature(self, t: np.ndarray) -> Curvature:
+        """Return the product with the Hessian of g at t, and its diagonal; zero where g is not smooth."""
         h = np.asarray(self.g.hessian(t), float)
         return (lambda v: h * v), h
 
     def free(self, t: np.ndarray) -> np.ndarray:
+        """Return which coordinates are at no kink and no bound."""
         return np.ones(t.shape, bool)
 
     def metric(self, diagonal: np.ndarray) -> np.ndarray:
+        """Return the least diagonal matrix above this one in whose metric `prox` is known."""
         return diagonal
 
     def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """Return the minimiser over t of 1/2 (t - v)' diag(scale) (t - v) + g(t)."""
         raise TypeError(f"{type(self.g).__name__} is smooth: Newton steps need no prox.")
 
     def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+        """Return t + p with each coordinate stopped at its kink or bound; None if none meets one."""
         return None
 
     def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Return p, changed by rounding where theta + p would lie outside the bounds."""
         return p
 
 
-class DenseTerms(SmoothTerms):
+class DenseTerms(Terms):
     """A smooth g whose Hessian is a dense matrix."""
 
     def curvature(self, t: np.ndarray) -> Curvature:
@@ -118,7 +78,7 @@ class DenseTerms(SmoothTerms):
         return (lambda v: h @ v), np.diagonal(h)
 
 
-class RootTerms(SmoothTerms):
+class RootTerms(Terms):
     """g = 1/2 ||A t||^2."""
 
     quadratic = True
@@ -127,15 +87,11 @@ class RootTerms(SmoothTerms):
         super().__init__(g)
         self.A, self.squares = A, (A**2).sum(axis=0)
 
-    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
-        found: np.ndarray = r - self.A.T @ (self.A @ t)
-        return found
-
     def curvature(self, t: np.ndarray) -> Curvature:
         return (lambda v: self.A.T @ (self.A @ v)), self.squares
 
 
-class PieceTerms(SmoothTerms):
+class PieceTerms(Terms):
     """A sum of `Pieces`: ridge, L1, elastic net, box, and their weighted versions."""
 
     quadratic = True
@@ -175,7 +131,7 @@ class PieceTerms(SmoothTerms):
         return p if self.smooth else within_bounds(theta, p, self.pieces.low, self.pieces.high)
 
 
-class GroupTerms(SmoothTerms):
+class GroupTerms(Terms):
     """g = sum over groups of w_g ||t_g||; coordinates of no group are not penalised."""
 
     smooth = False
@@ -211,14 +167,12 @@ class GroupTerms(SmoothTerms):
 
         def product(v: np.ndarray) -> np.ndarray:
             along = np.bincount(self.of, unit * v, self.size + 1)
-            found: np.ndarray = c[self.of] * (v - unit * along[self.of])
-            return found
+            return np.asarray(c[self.of] * (v - unit * along[self.of]))
 
         return product, c[self.of] * (1 - unit**2)
 
     def free(self, t: np.ndarray) -> np.ndarray:
-        found: np.ndarray = ((self._norms(t) > 0) | (self.w == 0))[self.of]
-        return found
+        return np.asarray(((self._norms(t) > 0) | (self.w == 0))[self.of])
 
     def metric(self, diagonal: np.ndarray) -> np.ndarray:
         largest = np.zeros(self.size + 1)
@@ -230,5 +184,22 @@ class GroupTerms(SmoothTerms):
         per_group[self.of] = scale  # the same for all of a group; the last one has no weight
         norms = self._norms(v)
         share = np.maximum(1 - self.w / (per_group * np.where(norms > 0, norms, 1.0)), 0.0)
-        found: np.ndarray = v * share[self.of]
-        return found
+        return np.asarray(v * share[self.of])
+
+
+def terms_of(g: Regularizer, d: int) -> Terms:
+    """Return what minimisation without a matrix needs to know of g; raise a ValueError if that is a dense matrix."""
+    if (pieces := g.pieces()) is not None:
+        return PieceTerms(g, pieces, d)
+    if (groups := g.groups_of(d)) is not None:
+        return GroupTerms(g, *groups)
+    if (root := g.root(d)) is not None:
+        return RootTerms(g, np.asarray(root, float))
+    if g.smooth and g.separable:
+        return Terms(g)
+    if d > _MOST_DENSE or not g.smooth:
+        raise ValueError(
+            f"structure needs a regulariser that is a sum over coordinates, GroupL1, or quadratic; the Hessian of "
+            f"{type(g).__name__} is a dense matrix of {d:,} x {d:,} numbers. Use structure=None, or another one."
+        )
+    return DenseTerms(g)

@@ -6,6 +6,7 @@ import pytest
 import kalprox as kp
 from kalprox import models, regularizers
 from kalprox.algorithms import proximal_filter
+from kalprox.algorithms import state as proximal_state
 from kalprox.algorithms.warmup import HeldRows, WarmupCutShort, leverages
 from kalprox.posterior import InformationPosterior
 from kalprox.sources import Block
@@ -78,7 +79,8 @@ def test_reading_a_warm_up_refines_no_rows_again(monkeypatch):
         state = alg.step(state, X[i : i + 10], y[i : i + 10])
         states.append(state)
     assert state.held is not None and not state.converged
-    monkeypatch.setattr(proximal_filter, "refine_held", None)
+    for module in (proximal_filter, proximal_state):
+        monkeypatch.setattr(module, "refine_held", None)
     read = [one for one in states if one.held.rows >= 20]
     assert all(np.isfinite(one.mean).all() for one in read)
 

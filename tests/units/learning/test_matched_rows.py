@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kalprox import KalproxClassifier, KalproxRegressor
-from kalprox.algorithms import proximal_filter
+from kalprox.algorithms import proximal_filter, state
 from kalprox.algorithms.warmup import refine_held
 from kalprox.learning.learner import Learner
 from kalprox.learning.matched_rows import MatchedRows
@@ -189,7 +189,8 @@ def test_single_rows_of_rare_events_are_not_refined_one_by_one(monkeypatch):
         refined.append(1)
         return refine_held(*args, **options)
 
-    monkeypatch.setattr(proximal_filter, "refine_held", counted)
+    for module in (proximal_filter, state):
+        monkeypatch.setattr(module, "refine_held", counted)
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 6))
     y = (rng.random(300) < 0.01).astype(int)

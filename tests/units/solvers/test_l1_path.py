@@ -7,7 +7,7 @@ from test_prox import PROBLEMS, rounding, rows, triangle, violation
 
 from kalprox import KalproxRegressor
 from kalprox.regularizers import L1, Box, ElasticNet, Pieces
-from kalprox.solvers import coordinates
+from kalprox.solvers import active_set
 from kalprox.solvers.l1_path import l1_minimiser, l1_path
 from kalprox.solvers.prox import prox
 
@@ -146,8 +146,8 @@ def test_scoring_a_fit_needs_few_steps_of_the_search(settings, alpha, monkeypatc
     X = rng.normal(size=(500, 60))
     y = X[:, :6].sum(axis=1) + rng.normal(size=500)
     steps, estimates = [], []
-    step, solve = coordinates.free_step, coordinates.Coordinates.__init__
-    monkeypatch.setattr(coordinates, "free_step", lambda *a, **k: steps.append(1) or step(*a, **k))
-    monkeypatch.setattr(coordinates.Coordinates, "__init__", lambda *a, **k: estimates.append(1) or solve(*a, **k))
+    step, solve = active_set.free_step, active_set.Coordinates.__init__
+    monkeypatch.setattr(active_set, "free_step", lambda *a, **k: steps.append(1) or step(*a, **k))
+    monkeypatch.setattr(active_set.Coordinates, "__init__", lambda *a, **k: estimates.append(1) or solve(*a, **k))
     KalproxRegressor(alpha=alpha, **settings).fit(X, y)
     assert 20 < len(estimates) < 40 and len(steps) < 2 * len(estimates)
