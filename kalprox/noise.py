@@ -18,6 +18,15 @@ from kalprox.linalg.triangle import column_norms, product
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
+__all__ = [
+    "Noise",
+    "effective_dof",
+    "gaussian_log_likelihood",
+    "log_evidence",
+    "ridge_evidence_slopes",
+    "ridge_log_evidence",
+]
+
 
 @pytree
 class Noise:

@@ -23,6 +23,8 @@ from kalprox.regularizers import Regularizer, Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.solvers.l1_path import l1_start
 
+__all__ = ["InformationPosterior", "Posterior", "TargetPosteriors"]
+
 _UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
 
 

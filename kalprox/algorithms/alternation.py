@@ -8,6 +8,8 @@ from kalprox.algorithms.descent import Point, Problem, descend
 from kalprox.base.arrays import Array
 from kalprox.likelihoods import Likelihood
 
+__all__ = ["descend_jointly"]
+
 _ROUGH = 1e-2  # the first tolerance of theta, relative, which falls with the steps of the parameter
 _FIRST = 0.05  # and no more than as many standard errors
 _FAR = np.log(10.0)  # the largest step of the log of the parameter

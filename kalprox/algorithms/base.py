@@ -8,6 +8,8 @@ from kalprox.base.arrays import Array, Partial, brief, cast, eager, is_traced, n
 from kalprox.base.checks import check_vector
 from kalprox.covariance import Covariance, Dense
 
+__all__ = ["Algorithm", "start_covariance", "start_mean"]
+
 
 @pytree
 class Algorithm:

@@ -21,6 +21,8 @@ from kalprox.solvers.prox import prox
 from kalprox.solvers.terms import within_bounds
 from kalprox.sources import Source
 
+__all__ = ["Point", "Problem", "about", "descend", "relative_length"]
+
 
 class Local(Protocol):
     """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order."""

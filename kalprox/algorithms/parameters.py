@@ -13,6 +13,8 @@ from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
 from kalprox.sources import Block
 
+__all__ = ["first_numbers", "guessed_numbers", "learned_by", "next_numbers", "parameter_matters", "warn_of_outliers"]
+
 _GUESSED = 10.0  # the weight of a guess, in rows
 _MANY = 100  # rows, before which a share of outliers says little
 _REJECTED = 0.4  # the share of rows flagged as outliers from which on the estimate is rather wrong than the rows

@@ -15,6 +15,8 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer
 
+__all__ = ["Problem", "are_fine", "check_expansion", "checked_rows"]
+
 
 @pytree
 class Problem:

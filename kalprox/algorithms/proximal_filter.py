@@ -51,6 +51,16 @@ from kalprox.sources.times import in_order
 from kalprox.sources.weighting import check_weight_kind, counts_of
 from kalprox.structures import Dense, structure_of
 
+__all__ = [
+    "has_moved",
+    "later",
+    "linearised_at_check",
+    "prediction_errors",
+    "proximal_filter",
+    "take_matched",
+    "with_prior",
+]
+
 
 def proximal_filter(
     model: Model,

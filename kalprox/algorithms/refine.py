@@ -40,6 +40,8 @@ from kalprox.structures import Dense, Structure, structure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["Refined", "refine"]
+
 
 @dataclass(frozen=True)
 class Refined:

@@ -22,6 +22,8 @@ from kalprox.predictive import Predictive, central_interval
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 
+__all__ = ["ProximalState"]
+
 
 @pytree
 class ProximalState:

@@ -28,6 +28,20 @@ from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
+__all__ = [
+    "MAX_CHANGE",
+    "MAX_LEVERAGE",
+    "ROBUST_ROWS",
+    "TOL",
+    "ExtrapolatingRows",
+    "HeldRows",
+    "WarmupCutShort",
+    "far_rows",
+    "leverages",
+    "refine_held",
+    "skew_of",
+]
+
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
 ROBUST_ROWS = 1000  # held at least with a robust loss: rows that lie may come in bursts, and be most of the first rows
 MAX_CHANGE = 0.2  # of the curvature of the loss of a row that is linearised once, within a standard deviation of f

@@ -22,6 +22,8 @@ from kalprox.solvers.prox import Prox, posterior_root, prox
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["Equations", "LeastSquares"]
+
 _A_REGULARIZER = "a regulariser, such as kalprox.regularizers.Zero()"
 _LARGE = 1000  # coefficients up to which HTML says which are determined: it takes O(d^3)
 

@@ -11,6 +11,8 @@ from kalprox.base.arrays import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["plot_directions"]
+
 _MAX = 30  # directions in a figure of its own
 _LEAST = 11.0  # points of the height of a direction
 _ROW = 0.23, 1.3  # inches of the height of a figure: for each direction, and for the rest

@@ -48,6 +48,8 @@ from kalprox.linalg.gram import joined_triangle
 from kalprox.linalg.triangle import product, square, triangle_of
 from kalprox.sources import Block
 
+__all__ = ["Information", "NotContained", "merge"]
+
 
 class NotContained(ValueError):
     """Raised by `Information.subtract` if the difference is not an information, or would be inaccurate."""

@@ -21,6 +21,8 @@ from kalprox.base.arrays import Array, namespace
 from kalprox.base.control import compiled_on_jax, cond_rare
 from kalprox.linalg.triangle import append, append_row, nonnegative_diagonal, triangle_of
 
+__all__ = ["FAR", "GRADED", "follow_mean", "graded", "graded_triangle", "recenter", "stacked_triangle"]
+
 FAR = 16  # mean^2 / variance beyond which a column is shifted
 GRADED = 1e4  # the ratio of the sizes of two rows beyond which QR loses more than four digits of the smaller
 

@@ -16,6 +16,8 @@ from kalprox.linalg.gram import add_gram, cholesky, far_from_collinear, gram_in_
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, solve_triangular, square, triangle_of
 
+__all__ = ["downdate", "fold"]
+
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
 # Rows in one Gram matrix, four times as many while it succeeds: a failure is cheap.
 _FIRST_GRAM, _LONGEST_GRAM = 4096, 65536

@@ -12,6 +12,17 @@ from kalprox.base.control import cond_rare
 from kalprox.linalg.centering import stacked_triangle
 from kalprox.linalg.triangle import lapack, product, qr, solve_triangular
 
+__all__ = [
+    "add_gram",
+    "cholesky",
+    "far_from_collinear",
+    "gram_in_place",
+    "gram_triangle",
+    "joined_triangle",
+    "smallest_square",
+    "triangle_of_rows",
+]
+
 # Entries of X in a chunk, which its products find in the cache; and bounds of the rows of a chunk.
 _CACHED, _SHORTEST, _LONGEST = 1 << 17, 1024, 4096
 _LONG, _FEW = 512, 2  # columns from which, and targets up to which, products by vectors pay

@@ -17,6 +17,24 @@ import scipy.linalg
 from kalprox.base.arrays import Array, namespace
 from kalprox.base.control import unrolling
 
+__all__ = [
+    "append",
+    "append_row",
+    "column_norms",
+    "lapack",
+    "nonnegative_diagonal",
+    "product",
+    "qr",
+    "qr_factors",
+    "rounding",
+    "solve_triangular",
+    "square",
+    "sum_of_squares",
+    "svd",
+    "triangle_of",
+    "triangular_inverse",
+]
+
 _BLAS = "gemm", "gemv", "syrk", "trsm"
 _SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
 _WIDE = 32  # columns from which the test whether a matrix is a triangle pays

@@ -9,6 +9,8 @@ from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.regularizers.base import per_coordinate
 
+__all__ = ["curvature", "diagonal_curvature", "hessian_root", "signed_roots"]
+
 
 def diagonal_curvature(g: Regularizer, d: int) -> Array | None:
     """Return h with g = 1/2 theta' diag(h) theta, shape (d,), in O(d); None where g is not of that form."""

@@ -23,6 +23,8 @@ from kalprox.regularizers import Pieces
 from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.squares import default_tol
 
+__all__ = ["l1_minimiser", "l1_path", "l1_start"]
+
 _SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # for unit columns; below it the Gram matrix has too few digits
 _MANY = 4  # rows for each column, from which on least squares tell which coordinates are zero
 _MOST = 0.5, 0.975  # shares of nonzero coordinates above which a path is long: with many rows, and with fewer

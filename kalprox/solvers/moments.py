@@ -9,6 +9,8 @@ from kalprox.base.arrays import Array
 from kalprox.regularizers import Regularizer
 from kalprox.regularizers.base import Pieces
 
+__all__ = ["ActiveSet", "constrained", "factor", "newton", "quadratic"]
+
 _LEAST_PIVOT = 0.01  # relative to its column, as for the Gram matrices of folds: 12 digits of the estimate remain
 _MOST_STEPS = 50  # of Newton's method, or changes of the active set; 1 to 3 are usual
 _TOL = 1e-10  # of the optimality conditions, relative to the slopes

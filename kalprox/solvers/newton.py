@@ -16,6 +16,8 @@ from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import signed_roots
 from kalprox.solvers.squares import Squares
 
+__all__ = ["newton", "search"]
+
 _MAX_NEWTON = 200  # tens are usual; starts far out on a flat tail need more
 _MAX_SEARCH = 60  # halvings or doublings of a step, enough for the whole range of float64
 

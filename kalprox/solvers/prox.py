@@ -21,6 +21,8 @@ from kalprox.solvers.curvature import hessian_root
 from kalprox.solvers.newton import newton
 from kalprox.solvers.squares import Squares, default_tol
 
+__all__ = ["Prox", "posterior_root", "prox"]
+
 
 class Prox(NamedTuple):
     """The minimiser of 1/2 ||R t - z||^2 + g(t), and how accurate it is.

@@ -8,6 +8,8 @@ import numpy as np
 from kalprox.regularizers import Pieces, Regularizer
 from kalprox.regularizers.base import per_coordinate
 
+__all__ = ["GroupTerms", "PieceTerms", "Terms", "terms_of", "within_bounds"]
+
 Curvature = tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]
 _MOST_DENSE = 4096  # parameters of a g whose Hessian is a dense matrix
 
