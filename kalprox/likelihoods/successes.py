@@ -120,10 +120,7 @@ class OutOf(NamedTuple):
         """The class of the distributions."""
         return Successes
 
-    @staticmethod
-    def advice() -> dict[str, str]:
-        """Return what words of a verdict mean, and what to change."""
-        return _ADVICE
+    advice = staticmethod(Successes.advice)
 
     def of_moments(self, mean: Array, std: Array, dof: Any) -> Successes:
         """Return the distributions with these moments."""
