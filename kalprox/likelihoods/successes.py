@@ -120,7 +120,10 @@ class OutOf(NamedTuple):
         """The class of the distributions."""
         return Successes
 
-    advice = staticmethod(Successes.advice)
+    @staticmethod
+    def advice() -> dict[str, str]:
+        """Return what words of a verdict mean, and what to change."""
+        return _ADVICE
 
     def of_moments(self, mean: Array, std: Array, dof: Any) -> Successes:
         """Return the distributions with these moments."""
