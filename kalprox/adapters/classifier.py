@@ -10,6 +10,7 @@ from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.frames import frame_like, frame_rows, series_like
 from kalprox.adapters.streams import DictionaryModel, check_for_names, check_names
 from kalprox.estimators import KalproxClassifier
+from kalprox.estimators.base import set_parameters
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 
@@ -46,6 +47,9 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     LogLoss: 0.261...
     """
 
+    class_weight: Any
+    classes: tuple[Any, ...] | None
+
     def __init__(
         self,
         penalty: Any = "ridge",
@@ -61,17 +65,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         hash_bits: int | None = None,
         structure: Any = None,
     ) -> None:
-        self.penalty = penalty
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.forget = forget
-        self.class_weight = class_weight
-        self.missing = missing
-        self.diagnose = diagnose
-        self.coef_cov = coef_cov
-        self.classes = classes
-        self.hash_bits = hash_bits
-        self.structure = structure
+        set_parameters(self, locals())
         self._codes: dict[Any, int] = {}
         self._prepare()
 

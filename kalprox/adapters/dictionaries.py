@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -12,36 +12,10 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import LARGEST
 from kalprox.sources.hashing import HashedSpace
 
-__all__ = ["DictionaryColumns", "HashedColumns", "NamedColumns"]
+__all__ = ["HashedColumns", "NamedColumns"]
 
 Row = Mapping[Any, Any]
 _MOST_KNOWN = 1 << 16  # hashes of names that are kept
-
-
-class DictionaryColumns(Protocol):
-    """Which column of X a feature belongs to."""
-
-    @property
-    def names(self) -> list[Any]:
-        """The names of the columns."""
-
-    def fill(self, x: Row) -> Any:
-        """Return a row as an array of shape (1, d), the same at every call, or as a new CSR matrix.
-
-        Raise a KeyError if a feature has no column yet, and a TypeError if a value is not a number.
-        """
-
-    def unknown(self, names: Iterable[Any]) -> list[Any]:
-        """Return the names that have no column yet."""
-
-    def add(self, names: Sequence[Any]) -> None:
-        """Add columns after the others."""
-
-    def matrix(self, names: Sequence[Any], columns: Sequence[Array]) -> Any:
-        """Return the rows of a frame, shape (n, d), given its columns; 0 for features that it does not have."""
-
-    def width(self, names: Sequence[Any]) -> int:
-        """Return how many numbers a row of a frame with these columns takes in `matrix`, at most."""
 
 
 class NamedColumns:
@@ -67,6 +41,10 @@ class NamedColumns:
         self._at: Any = slice(0, 0)  # their columns
 
     def fill(self, x: Row) -> Array:
+        """Return a row as an array of shape (1, d), the same at every call.
+
+        Raise a KeyError if a feature has no column yet, and a TypeError if a value is not a number.
+        """
         row, names = self._row, list(x)
         if names != self._last:
             self._at, self._last = np.array([self._positions[name] for name in names], np.intp), names
@@ -77,15 +55,18 @@ class NamedColumns:
         return row
 
     def unknown(self, names: Iterable[Any]) -> list[Any]:
+        """Return the names that have no column yet."""
         return [name for name in names if name not in self._positions]
 
     def add(self, names: Sequence[Any]) -> None:
+        """Add columns after the others."""
         names = sorted(names, key=str)
         self._positions |= {name: len(self.names) + i for i, name in enumerate(names)}
         self.names = [*self.names, *names]
         self._row = np.zeros((1, len(self.names)))
 
     def matrix(self, names: Sequence[Any], columns: Sequence[Array]) -> Array:
+        """Return the rows of a frame, shape (n, d), given its columns; 0 for features that it does not have."""
         X = np.zeros((len(columns[0]) if len(columns) else 0, len(self.names)))
         for name, column in zip(names, columns, strict=True):
             if name in self._positions:
@@ -93,14 +74,15 @@ class NamedColumns:
         return X
 
     def width(self, names: Sequence[Any]) -> int:
+        """Return how many numbers a row of a frame with these columns takes in `matrix`, at most."""
         return len(self.names)
 
 
 class HashedColumns:
     """Columns that features share by the hashes of their names: see `kalprox.sources.hashing.HashedSpace`.
 
-    A number counts under its name; a text counts 1 under its name and itself, so that every text is a feature of its
-    own.
+    They are filled as `NamedColumns` are; with `sparse` each row is a new CSR matrix. A number counts under its name; a
+    text counts 1 under its name and itself, so that every text is a feature of its own.
 
     Parameters
     ----------

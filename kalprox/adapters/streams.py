@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.adapters.dictionaries import DictionaryColumns, HashedColumns, NamedColumns, Row, first_bad
+from kalprox.adapters.dictionaries import HashedColumns, NamedColumns, Row, first_bad
 from kalprox.adapters.frames import check_frame
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive, check_usable
@@ -34,7 +34,7 @@ class DictionaryModel:
     missing: str
 
     _learner: Learner | None
-    _columns: DictionaryColumns
+    _columns: NamedColumns | HashedColumns
 
     def _prepare(self) -> None:
         """Set what learning changes to its start."""

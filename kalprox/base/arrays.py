@@ -246,12 +246,8 @@ def register_pytrees() -> None:
     compare equal if their fields do, so that `jit` sometimes runs the code compiled for the other class.
     """
     if _unregistered and loaded_jax() is not None:
-        _register_all()
-
-
-def _register_all() -> None:
-    while _unregistered:
-        _register(_unregistered.pop())
+        while _unregistered:
+            _register(_unregistered.pop())
 
 
 def _register(cls: type) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox import model_file
 from kalprox.base.tree import Saved, expect, flatten, is_count
-from kalprox.decisions.rewards import BanditRewards
+from kalprox.decisions.readings import BanditReadings
 from kalprox.decisions.settings import arm_names, from_plain
 from kalprox.learning.pending import PendingRows
 from kalprox.model_file import ModelFileError, Parts, refusing
@@ -19,7 +19,7 @@ _KIND = "Bandit"
 _RANDOM = ("state", "inc")  # whole numbers of 128 bits, saved as hexadecimal text
 
 
-class BanditFiles(BanditRewards):
+class BanditFiles(BanditReadings):
     """The methods that write a bandit to a file and read it."""
 
     def save(self, file: str | PathLike[str]) -> None:

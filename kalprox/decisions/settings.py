@@ -10,9 +10,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
-from kalprox.decisions.fading import FadingFleet
-from kalprox.decisions.fleet import Fleet
-from kalprox.decisions.still import StillFleet
+from kalprox.decisions.fleet import FadingFleet, Fleet, StillFleet
 from kalprox.forgetting import Forgetting, forgetting_of
 from kalprox.learning.pending import Key, as_key
 from kalprox.learning.saving import from_plain_setting, plain_setting

@@ -1,9 +1,10 @@
 """scikit-learn estimators.
 
 `regressor` defines KalproxRegressor and its parameters, `classifier` KalproxClassifier and its. Their methods are in
-`fitting`, `predicting` (of a regressor), `readings` (fitted attributes, intervals, draws) and `files` (saving, loading
-and reports); `loading` reads any model file. `base` holds the learner, `checks` validates the rows, and `frames`
-encodes those of frames. `pipelines` predicts intervals through pipelines.
+`fitting` (fits of all rows), `streaming` (of some after others), `predicting` (of a regressor), `readings` (fitted
+attributes, intervals, draws, plots) and `files` (saving, loading and reports); `loading` reads any model file. `base`
+holds the learner, `rows` checks the rows, and `frames` encodes those of frames. `pipelines` predicts intervals through
+pipelines.
 """
 
 from kalprox.base.extras import not_installed

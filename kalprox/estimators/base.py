@@ -14,13 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import all_usable
-from kalprox.estimators.checks import checked_inputs, checked_offset
 from kalprox.estimators.forking import lock_of
-from kalprox.estimators.frame_encoder import FrameEncoder
-from kalprox.estimators.frames import check_encoded, is_raw
-from kalprox.estimators.plain import is_plain_row, plain_inputs
+from kalprox.estimators.frames import FrameEncoder, check_encoded, is_raw
+from kalprox.estimators.rows import checked_inputs, checked_offset, is_plain_row, plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import PenaltyTooStrong
+from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.structures import UnderstatedWarning
@@ -28,7 +27,7 @@ from kalprox.structures import UnderstatedWarning
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
 
-__all__ = ["LearnerEstimator"]
+__all__ = ["LearnerEstimator", "set_parameters"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
@@ -200,11 +199,9 @@ class LearnerEstimator(BaseEstimator):
         left_out = ("offset", "exposure") if added is not None else ()
         encoded = self._encoder("target", "weight", "cluster", "time", *left_out).encode(X)
         added = encoded.offset if added is None else added
-        bad = check_encoded(encoded, drop=self.missing == "drop")
+        bad, good = check_encoded(encoded, drop=self.missing == "drop")
         if not bad:
             return encoded.X, None, added
-        good = np.ones(len(encoded.X), bool)
-        good[[row.row - 1 for row in bad]] = False
         return encoded.X[good], good, None if added is None else added[good]
 
     def _may_have_gaps(self, X: Any) -> bool:
@@ -228,6 +225,12 @@ class LearnerEstimator(BaseEstimator):
         text: str = BaseEstimator.__repr__(shown, N_CHAR_MAX)
         return text
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing in FILLED
+        tags.input_tags.sparse = not tags.input_tags.allow_nan  # features may be missing in dense rows only
+        return tags
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")
 
@@ -241,6 +244,14 @@ class LearnerEstimator(BaseEstimator):
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
         return {name: value for name, value in state.items() if name not in _MADE_AGAIN}
+
+
+def set_parameters(model: Any, given: dict[str, Any]) -> None:
+    """Set the parameters of `__init__`, given as its `locals()`, as attributes of the same names.
+
+    scikit-learn and River read them there, and expect them as they were given.
+    """
+    vars(model).update({name: value for name, value in given.items() if name != "self"})
 
 
 class _Shortened:

@@ -1,7 +1,9 @@
 """Labels of classes, and the targets that stand for them: 0 and 1 for two classes, a column for each of several."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -9,10 +11,25 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
+from kalprox.sources import Block, Folded, Source
 
-__all__ = ["check_class_weight", "checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
+__all__ = [
+    "ClassSource",
+    "LabelCounts",
+    "block_rows",
+    "check_class_weight",
+    "checked_classes",
+    "checked_labels",
+    "class_targets",
+    "class_weights",
+    "labels_of_targets",
+    "plain_target",
+]
 
 _SHOWN = 5  # labels that an error message names
+_MOST = 10_000  # labels, beyond which the target has numbers rather than classes
+_BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes
+T = TypeVar("T")
 
 
 def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Array]:
@@ -151,3 +168,90 @@ def class_targets(labels: Array, missing: Array, classes: Array) -> Array:
     targets = np.full(shape, np.nan)
     targets[~missing] = codes if len(classes) == 2 else np.eye(len(classes))[codes]
     return targets
+
+
+def labels_of_targets(y: Array, classes: Any) -> Array:
+    """Return the labels that `class_targets` made these targets of."""
+    found: Array = np.asarray(classes)[y.astype(int) if y.ndim == 1 else y.argmax(axis=1)]
+    return found
+
+
+def block_rows(d: int, classes: int) -> int:
+    """Return the number of rows of a block of d columns: the Jacobian of m > 2 classes has m^2 d numbers for each row.
+
+    Examples
+    --------
+    >>> block_rows(9, 10)
+    4194
+    """
+    return max(16, _BLOCK_BYTES // (8 * (d + 1) * classes**2))
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """The sum of the weights of the rows with each label. Label counts add."""
+
+    weights: dict[Any, float]
+
+    @classmethod
+    def of(cls, block: Block) -> "LabelCounts":
+        """Return those of a block whose targets are labels."""
+        labels = block.y.tolist()
+        weights = [1.0] * len(labels) if block.weights is None else block.weights.tolist()
+        return cls({})._with(zip(labels, weights, strict=True))
+
+    def __add__(self, other: "LabelCounts") -> "LabelCounts":
+        return self._with(other.weights.items())
+
+    def _with(self, more: Iterable[tuple[Any, float]]) -> "LabelCounts":
+        found = dict(self.weights)
+        for label, weight in more:
+            found[label] = found.get(label, 0.0) + weight
+        if len(found) > _MOST:
+            raise ValueError(
+                f"y must hold the labels of classes; it has more than {_MOST:,} different values. Use KalproxRegressor "
+                "for numbers."
+            )
+        return LabelCounts(found)
+
+
+@dataclass(frozen=True)
+class ClassSource:
+    """A source of rows with labels, as one of rows with targets of classes; see `class_targets`.
+
+    Parameters
+    ----------
+    source : Source
+        Its targets are labels.
+    classes : array of shape (m,)
+    weights : array of shape (m,), optional
+        The weights of the classes, by which those of their rows are multiplied.
+    """
+
+    source: Source
+    classes: Array
+    weights: Array | None = None
+
+    @property
+    def groups(self) -> Any:
+        """What names the clusters of the rows; None without clusters."""
+        return getattr(self.source, "groups", None)
+
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """Make one pass; see `kalprox.sources.Source`."""
+        return self.source.fold(partial(_through, self.classes, self.weights, part))
+
+
+def _through(classes: Array, class_weights: Array | None, part: Callable[[Block], T], block: Block) -> T:
+    m, known = len(classes), np.zeros(len(block), bool)
+    block = replace(block, y=class_targets(block.y, known, classes))
+    if class_weights is not None:
+        own = labels_of_targets(block.y, class_weights)
+        block = replace(block, weights=own if block.weights is None else own * block.weights)
+    size = len(block) if m == 2 else block_rows(block.X.shape[1], m)
+    total: Any = None
+    for start in range(0, len(block), size):
+        value: Any = part(block.part(start, start + size))
+        total = value if total is None else total + value
+    found: T = total
+    return found

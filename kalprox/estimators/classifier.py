@@ -1,7 +1,9 @@
 """KalproxClassifier: batch and streaming classification with uncertainty, as a scikit-learn estimator."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -10,11 +12,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from kalprox.base.arrays import Array
-from kalprox.engines.collections import is_collection
-from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import with_nan
-from kalprox.estimators.class_source import ClassSource, LabelCounts
+from kalprox.engines.collections import is_collection, predict_collection
+from kalprox.estimators.base import LearnerEstimator, set_parameters
 from kalprox.estimators.classes import (
+    ClassSource,
+    LabelCounts,
+    block_rows,
     check_class_weight,
     checked_classes,
     checked_labels,
@@ -23,26 +26,23 @@ from kalprox.estimators.classes import (
     plain_target,
 )
 from kalprox.estimators.files import Files
-from kalprox.estimators.formulas import Formulas
+from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import is_raw
-from kalprox.estimators.paths import Paths
-from kalprox.estimators.predicting_classes import PredictingClasses, of_both
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.renamed import says_new_names
-from kalprox.estimators.showing import Showing
+from kalprox.estimators.rows import Given, Rows, batch_of, with_nan
 from kalprox.forgetting import Forgetting
-from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.path import Path
 from kalprox.learning.state import check_any_row
 from kalprox.sources import Source
+from kalprox.sources.times import time_numbers
+from kalprox.structures import UnderstatedWarning
 
 __all__ = ["KalproxClassifier"]
 
 
-class KalproxClassifier(
-    Formulas, Paths, PredictingClasses, Readings, Showing, Files, ClassifierMixin, LearnerEstimator
-):
+class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstimator):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
     For two classes the estimator minimises
@@ -180,25 +180,9 @@ class KalproxClassifier(
         max_passes: int = 200,
         tol: float = 1e-10,
     ) -> None:
-        self.formula = formula
-        self.function = function
-        self.start = start
-        self.penalty = penalty
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.forget = forget
-        self.class_weight = class_weight
-        self.coef_cov = coef_cov
-        self.weight_kind = weight_kind
-        self.missing = missing
-        self.change_points = change_points
-        self.diagnose = diagnose
-        self.structure = structure
-        self.engine = engine
-        self.max_passes = max_passes
-        self.tol = tol
+        set_parameters(self, locals())
 
+    classes_: Array
     _balanced: tuple[float, ...] = ()  # the weights of the classes that class_weight="balanced" took
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -243,18 +227,7 @@ class KalproxClassifier(
         >>> model.predict([[9.0]]), model.coef_.round(3)
         (array(['b'], dtype='<U1'), array([[0.453]]))
         """
-        with self._lock:
-            if self.formula is not None:
-                return self._fit_formula(X, y, (sample_weight, clusters, offset, None, times))
-            if self.engine is not None or is_collection(X):
-                return super().fit(X, y, sample_weight, clusters, offset, times=times)
-            labels, missing = self._checked_labels(y)
-            weights = self._weighted(labels, missing, sample_weight)
-            given = None if weights is None else np.asarray(weights)
-            known = given is not None and given.shape == labels.shape and given.any() and (given >= 0).all()
-            classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
-            with self._classes_until_done(classes, self._balance(labels, missing, sample_weight, classes)):
-                return super().fit(X, class_targets(labels, missing, classes), weights, clusters, offset, times=times)
+        return self._fit(X, y, Given(sample_weight, clusters, offset, None, times))
 
     def refine(  # type: ignore[override]
         self, X: Any, y: Any, sample_weight: Any = None, clusters: Any = None, times: Any = None, *, offset: Any = None
@@ -279,13 +252,7 @@ class KalproxClassifier(
         >>> bool(np.allclose(model.coef_, KalproxClassifier().fit(X, y).coef_, rtol=1e-9))
         True
         """
-        with self._lock:
-            self._fitted  # noqa: B018  # raises an error if there is nothing to refine
-            labels, missing = self._checked_labels(y)
-            weights = self._weighted(labels, missing, sample_weight)
-            targets = class_targets(labels, missing, self.classes_)
-            with self._classes_until_done(self.classes_, self._balance(labels, missing, sample_weight, self.classes_)):
-                return super().refine(X, targets, weights, clusters, offset, times=times)
+        return super().refine(X, y, sample_weight, clusters, offset, times=times)
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -341,10 +308,10 @@ class KalproxClassifier(
                 target = plain_target(y, classes, mine["classes_"])
                 if target is not None:
                     return super().partial_fit(X, target, None, clusters, offset, times=times, keys=keys)
-            labels, missing, weights, known = self._labelled(y, classes, sample_weight, keys)
-            with self._classes_until_done(known):
-                targets = class_targets(labels, missing, known)
-                return super().partial_fit(X, targets, weights, clusters, offset, times=times, keys=keys)
+            labels = self._classes_of_stream(classes)
+            target, given, names = self._targets_of(y, Given(sample_weight, keys=keys), labels)
+            with self._classes_until_done(*names):
+                return super().partial_fit(X, target, given.weights, clusters, offset, times=times, keys=keys)
 
     def path(  # type: ignore[override]
         self,
@@ -381,11 +348,6 @@ class KalproxClassifier(
                [0.67, 0.  , 0.  ],
                [0.85, 0.12, 0.11]]), 10.0)
         """
-        if X is not None and y is not None:
-            self._fitted  # noqa: B018  # raises an error if there is no model
-            labels, missing = self._checked_labels(y)
-            sample_weight = self._weighted(labels, missing, sample_weight)
-            y = class_targets(labels, missing, self.classes_)
         return super().path(alphas, X=X, y=y, sample_weight=sample_weight, offset=offset, times=times)
 
     def fit_source(self, source: Source, d: int, classes: Any = (0, 1)) -> Self:
@@ -475,72 +437,58 @@ class KalproxClassifier(
         ((100, 2), True)
         """
         with self._lock:
-            labels, missing, weights, known = self._labelled(y, classes, sample_weight)
-            with self._classes_until_done(known):
-                targets = class_targets(labels, missing, known)
-                mean, _ = super().prequential(X, targets, weights, times, offset=offset)
-        return mean if mean.ndim == 2 else of_both(mean)
+            labels = self._classes_of_stream(classes)
+            targets, given, names = self._targets_of(y, Given(sample_weight), labels)
+            with self._classes_until_done(*names):
+                mean, _ = super().prequential(X, targets, given.weights, times, offset=offset)
+        return mean if mean.ndim == 2 else _of_both(mean)
 
     def _target_classes(self) -> Any:
         from kalprox.sources.classes import TargetClasses
 
         return TargetClasses()
 
-    def _fit_encoded(self, rows: Any, classes: tuple[str, ...], weights: Any, *others: Any) -> None:
-        labels = np.array(classes)
-        codes = rows.y.astype(int) if rows.y.ndim == 1 else rows.y.argmax(axis=1)
-        known, given = np.zeros(len(codes), bool), rows.weights if weights is None else weights
-        weights = self._weighted(labels[codes], known, given)
-        with self._classes_until_done(labels, self._balance(labels[codes], known, given, labels)):
-            super()._fit_encoded(rows, classes, weights, *others)
-
-    def _labelled(
-        self, y: Any, classes: Any, sample_weight: Any, keys: Any = None
-    ) -> tuple[Array, Array, Array | None, Array]:
-        """Return the labels of a batch, which of them are missing, the weights, and the classes."""
-        labels, missing = self._checked_labels(y, keys)
+    def _classes_of_stream(self, classes: Any) -> Array:
+        """Return the classes of the rows of a stream: those that are given, or of the first call."""
         begun = "_learner" in vars(self) or self._unfitted is not None
         known = vars(self).get("classes_") if begun else None
         if known is None and classes is None:
             raise ValueError("classes must be given in the first call of partial_fit: the labels of all classes.")
-        given: Array = known if classes is None else checked_classes(classes)
-        if known is not None and given.tolist() != known.tolist():
-            if given.tolist() != np.sort(known).tolist():
-                raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
-            given = known
+        found: Array = known if classes is None else checked_classes(classes)
+        if known is not None and found.tolist() != known.tolist():
+            if found.tolist() != np.sort(known).tolist():
+                raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {found.tolist()}.")
+            found = known
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs fit, which has all rows; for a stream, give a dict with the "
                 "weight of each class."
             )
-        return labels, missing, self._weighted(labels, missing, sample_weight), given
+        return found
 
-    def _checked_labels(self, y: Any, keys: Any = None) -> tuple[Array, Array]:
-        """Return the labels of rows, and which of them are missing."""
-        may_be_missing = self.missing != "raise" or keys is not None
-        return checked_labels(with_nan(y) if may_be_missing else y, may_be_missing=may_be_missing)
+    def _targets_of(self, y: Any, given: Given, classes: Any = None) -> tuple[Array, Given, tuple[Any, ...]]:
+        may_be_missing = self.missing != "raise" or given.keys is not None
+        labels, missing = checked_labels(with_nan(y) if may_be_missing else y, may_be_missing=may_be_missing)
+        weights = given.weights
+        balance: tuple[float, ...] = ()
+        if self.class_weight is not None:
+            rows = _check_sample_weight(weights, labels, dtype=np.float64, ensure_non_negative=True)
+            factors = np.ones(len(labels))
+            factors[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
+            weights = rows * factors
+        if classes is None:
+            numbers = None if weights is None else np.asarray(weights)
+            usable = numbers is not None and numbers.shape == labels.shape and numbers.any() and (numbers >= 0).all()
+            classes = checked_classes(labels[~missing], numbers[~missing] if usable else None)  # type: ignore[index]
+        if isinstance(self.class_weight, str):
+            totals = np.array([rows[labels == label].sum() for label in classes])
+            balance = tuple(class_weights(self.class_weight, classes, totals).tolist())
+        return class_targets(labels, missing, classes), given._replace(weights=weights), (classes, balance)
 
     def _late_targets(self, y: Any, settings: Any) -> tuple[Array, Array | float]:
         labels, missing = checked_labels(y)
         weights = 1.0 if self.class_weight is None else class_weights(self.class_weight, labels, np.ones(len(labels)))
         return class_targets(labels, missing, self.classes_), weights
-
-    def _weighted(self, labels: Array, missing: Array, sample_weight: Any) -> Array | None:
-        """Return the weights of rows times those of their classes; None if all are 1."""
-        if self.class_weight is None:
-            return sample_weight
-        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
-        weights = np.ones(len(labels))
-        weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
-        return rows * weights
-
-    def _balance(self, labels: Array, missing: Array, sample_weight: Any, classes: Array) -> tuple[float, ...]:
-        """Return the weight of each class for class_weight="balanced"; nothing otherwise."""
-        if not isinstance(self.class_weight, str):
-            return ()
-        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)[~missing]
-        totals = np.array([rows[labels[~missing] == label].sum() for label in classes])
-        return tuple(class_weights(self.class_weight, classes, totals).tolist())
 
     @contextmanager
     def _classes_until_done(self, classes: Array, balance: tuple[float, ...] = ()) -> Iterator[None]:
@@ -564,17 +512,195 @@ class KalproxClassifier(
         likelihood = "bernoulli" if classes is None or len(classes) == 2 else "categorical"
         return super()._learner_parameters() | {"likelihood": likelihood, "class_weights": weights}
 
+    # ---- predicting ----------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, *, time: Any = None, offset: Any = None) -> Any:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
+        time : float or date, optional
+            See `predict_proba`.
+        offset : array-like of shape (n,), optional
+            See `predict_proba`.
+
+        Returns
+        -------
+        array of shape (n,)
+            For a Dask collection a lazy array or series; for a Spark frame that frame with a column "class".
+
+        Examples
+        --------
+        >>> from kalprox import KalproxClassifier
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict([[-1.0], [5.0]])
+        array([0, 1])
+        """
+        if _is_lazy(X):
+            how = partial(_predicted_classes, time=time)
+            found = predict_collection(how, self, X, {"class": self.classes_.dtype}, {"offset": offset})
+            if hasattr(found, "sparkSession"):
+                return found
+            return found["class"] if hasattr(found, "columns") else found[:, 0]
+        found = self.predict_proba(X, time=time, offset=offset)
+        if np.isnan(found).any():
+            bad = np.flatnonzero(np.isnan(found).any(axis=1))
+            raise ValueError(
+                f"{len(bad)} row(s) of X are bad and have no class, the first is row {bad[0]}. Leave them out, or use "
+                "predict_proba, which returns NaN for them."
+            )
+        labels: Array = self.classes_[found.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any, return_std: bool = False, *, time: Any = None, offset: Any = None) -> Any:
+        """Return the probabilities of the classes, averaged over the posterior.
+
+        The posterior is taken as normal, which makes the probabilities of a class with fewer than ten rows or so too
+        large on average: twice as large with a single row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
+        return_std : bool
+            Whether to return the standard deviations of the probabilities too: how far the rows seen leave them open.
+        time : float or date, optional
+            With forget=ByTime(half_life), the time at which the rows are predicted, not before that of the last row
+            learned, which is the default: what is known has faded until then.
+        offset : array-like of shape (n,), optional
+            Those of the rows to predict, if the model was fitted to rows that have them. For a collection of Dask it is
+            such a collection, and for a Spark frame the name of a column.
+
+        Returns
+        -------
+        proba : array of shape (n, m)
+            NaN for bad rows with missing="drop".
+        std : array of shape (n, m), only with return_std
+
+        For a Dask array these are lazy arrays. For a Dask frame, and for a Spark frame, they are columns p_NAME, and
+        std_NAME, of one frame.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxClassifier
+        >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
+        >>> proba.round(2), std.round(2)
+        (array([[0.5, 0.5],
+               [0.2, 0.8]]), array([[0.21, 0.21],
+               [0.4 , 0.4 ]]))
+        """
+        if _is_lazy(X):
+            names = [f"{what}_{label}" for what in ("p", "std")[: 1 + return_std] for label in self.classes_]
+            how = partial(_probabilities, return_std=return_std, time=time)
+            found = predict_collection(how, self, X, dict.fromkeys(names, float), {"offset": offset})
+            m = len(self.classes_)
+            return (found[:, :m], found[:, m:]) if return_std and not hasattr(found, "columns") else found
+        at = None if time is None else float(time_numbers(time, 1)[0])
+        about: dict[str, Any] = {"time": at, "offset": offset}
+        proba = self._by_rows(
+            X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=at is None, **about
+        )
+        if proba.ndim == 1:
+            proba = _of_both(proba)
+        if not return_std:
+            return proba
+        if doubt := self._fitted.structure_doubt:
+            warnings.warn(doubt, UnderstatedWarning, stacklevel=2)
+        std = self._by_rows(X, lambda reader, rows, **more: reader.probability_std(rows, **more), **about)
+        return proba, std if std.ndim == 2 else np.column_stack([std, std])
+
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        offset : array-like of shape (n,), optional
+            See `predict_proba`.
+
+        Returns
+        -------
+        array of shape (n, m)
+
+        Examples
+        --------
+        >>> from kalprox import KalproxClassifier
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict_log_proba([[0.5]]).shape
+        (1, 2)
+        """
+        with np.errstate(divide="ignore"):
+            found: Array = np.log(self.predict_proba(X, offset=offset))
+        return found
+
+    def decision_function(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the log odds of the second class, or for several classes their log probabilities less the mean.
+
+        They are those of `predict_proba`, averaged over the posterior, and order rows and classes in the same way.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        offset : array-like of shape (n,), optional
+            See `predict_proba`.
+
+        Returns
+        -------
+        array of shape (n,) for two classes, or (n, m)
+
+        Examples
+        --------
+        >>> from kalprox import KalproxClassifier
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
+        (2,)
+        """
+        return self._by_rows(X, lambda reader, rows, **more: reader.log_odds(rows, **more), offset=offset)
+
+    def _by_rows(
+        self,
+        X: Any,
+        function: Callable[..., Array],
+        *,
+        live: bool = False,
+        time: float | None = None,
+        offset: Any = None,
+    ) -> Array:
+        """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
+
+        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`. The
+        belief is that at the `time`, if one is given.
+        """
+        if _is_lazy(X):
+            raise TypeError(
+                f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. Use predict_proba, "
+                "or compute it first."
+            )
+        X, good, offset = self._inputs_and_offset(X, offset)
+        alone = X.shape[0] == 1 and isinstance(X, np.ndarray)
+        with self._lock:
+            if live and alone and good is None and offset is None:
+                return function(self._learner, X)
+            reader = self._fitted.reader(X, alone=alone, live=live, offsets=offset is not None, time=time)
+        shape = () if len(self.classes_) == 2 else (len(self.classes_),)
+        found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
+        if X.shape[0]:
+            rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
+            values = []
+            how = {"gaps": self._may_have_gaps(X), "keep_sparse": self._fitted.settings.structure is not None}
+            size = self._block_rows(X.shape[1])
+            for block in batch_of(rows, whole=False, block_rows=size, **how):  # type: ignore[union-attr]
+                values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
+            found[slice(None) if good is None else good] = np.concatenate(values)
+        return found
+
+    def _block_rows(self, d: int) -> int | None:
+        """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
+        return None if len(self.classes_) == 2 else block_rows(d, len(self.classes_))
+
     # ---- reading, saving -------------------------------------------------------------------------------
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
         """Return what belongs to one output with an axis for the classes, as scikit-learn's classifiers have it."""
         return np.expand_dims(values, axis) if len(self.classes_) == 2 else values
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        known = self.missing not in FILLED  # features may be missing in dense rows only
-        tags.input_tags.sparse, tags.input_tags.allow_nan = known, not known
-        return tags
 
     def _class_names(self) -> list[str]:
         return list(map(str, self.classes_.tolist()))
@@ -586,15 +712,30 @@ class KalproxClassifier(
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        own = dict(about["estimator_settings"])
-        classes = own.pop("classes")
-        names = cls._get_param_names()
-        model = cls(
-            **{
-                name: value
-                for name, value in {**learner.settings.parameters, **own, "formula": about.get("formula")}.items()
-                if name in names
-            }
-        )
+        classes = about["estimator_settings"]["classes"]
+        model = cls._with_parameters(learner, about)
         model.classes_, model._balanced = np.array(classes), learner.settings.class_weights or ()
         return model._fitted_to(learner, about)
+
+
+def _is_lazy(X: Any) -> bool:
+    return type(X) is not np.ndarray and is_collection(X)
+
+
+def _predicted_classes(model: Any, X: Any, **given: Any) -> Array:
+    """Return the most probable classes as a column."""
+    found: Array = model.predict(X, **given)[:, None]
+    return found
+
+
+def _probabilities(model: Any, X: Any, *, return_std: bool, **given: Any) -> Array:
+    """Return the probabilities and, with return_std, their standard deviations as the columns of an array."""
+    found = model.predict_proba(X, return_std, **given)
+    return np.hstack(found) if return_std else found
+
+
+def _of_both(p: Array) -> Array:
+    """Return the probabilities of both classes, shape (n, 2), for those of the second one."""
+    both = np.empty((len(p), 2))
+    both[:, 0], both[:, 1] = 1 - p, p
+    return both

@@ -159,8 +159,13 @@ class Files(LearnerEstimator):
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
+        return cls._with_parameters(learner, about)._fitted_to(learner, about)
+
+    @classmethod
+    def _with_parameters(cls, learner: Learner, about: dict[str, Any]) -> Self:
+        """Return an estimator, not fitted, with the parameters of a file."""
         given = {**learner.settings.parameters, **about["estimator_settings"], "formula": about.get("formula")}
-        return cls(**{name: given[name] for name in cls._get_param_names() if name in given})._fitted_to(learner, about)
+        return cls(**{name: given[name] for name in cls._get_param_names() if name in given})
 
     def _fitted_to(self, learner: Learner, about: dict[str, Any]) -> Self:
         """Assign a learner, and the columns that it was fitted to."""

@@ -1,46 +1,55 @@
-"""Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
+"""Fits of all rows: `fit`, `refine` and `fit_source`, and the `path` of a penalty."""
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from kalprox.base.arrays import Array
-from kalprox.base.checks import all_usable, check_is
-from kalprox.base.memory import check_matrix
+from kalprox.base.text import plain_number
 from kalprox.engines.collections import is_collection, partition_collection
-from kalprox.estimators.checks import (
+from kalprox.estimators.classes import labels_of_targets
+from kalprox.estimators.frames import as_arrow, check_encoded, column_names, encode, frame_kind
+from kalprox.estimators.renamed import Renamed, says_new_names
+from kalprox.estimators.rows import (
+    Given,
     any_missing,
-    batch_of,
-    checked_encoded,
-    checked_offset,
     checked_rows,
-    keys_of,
     labelled,
 )
-from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
-from kalprox.estimators.late import MAX_PENDING, Late
-from kalprox.estimators.plain import FLOAT64, Rows, is_plain_row, plain_rows
+from kalprox.estimators.streaming import Streaming, check_offset, of_good_rows
 from kalprox.learning.learner import Learner
-from kalprox.learning.rules import check
+from kalprox.learning.path import Path
 from kalprox.learning.sandwich import NEEDS_GROUPS
-from kalprox.learning.settings import Settings, same
-from kalprox.learning.step import Call
+from kalprox.learning.settings import Settings
+from kalprox.penalties import penalty_of
 from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
-from kalprox.sources.times import time_numbers
+
+if TYPE_CHECKING:
+    from kalprox.sources.classes import TargetClasses
+    from kalprox.sources.formula import FormulaColumns
 
 __all__ = ["Fitting"]
 
+_ROLES = ("weight", "cluster", "offset", "exposure", "time")  # of columns, in the order of `Given`
 
-class Fitting(Late):
-    """The methods that learn rows: from arrays, sources or collections, or those of another model."""
 
+class Fitting(Streaming):
+    """The methods that learn all rows of a model: from arrays, frames, sources or collections."""
+
+    fit_intercept: bool
+    _new_columns: "FormulaColumns | None" = None  # of the formula, while a frame is fitted
+    _has_labels = False  # whether y has the labels of classes
+    from_formula = Renamed("the parameter formula, as in KalproxRegressor('y ~ x').fit(frame)")
+
+    @says_new_names
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         clusters: Any = None,
         offset: Any = None,
@@ -79,26 +88,52 @@ class Fitting(Late):
         >>> model.coef_.round(8), round(float(model.intercept_), 8)
         (array([2.]), 1.0)
         """
+        return self._fit(X, y, Given(sample_weight, clusters, offset, exposure, times))
+
+    def _fit(self, X: Any, y: Any, given: Given) -> Self:
+        """Fit the model to rows as they were given; names of columns only with a formula."""
         with self._lock:
-            settings = self._checked_settings()
-            _has_offset(settings, offset, exposure)
+            if self.formula is not None:
+                return self._fit_formula(X, y, given)
             if self.engine is not None or is_collection(X):
-                if times is not None:
-                    raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
-                return self._fit_on_engine(X, y, (sample_weight, clusters, offset, exposure), settings)
-            about = sample_weight, clusters, offset, exposure, times
-            rows, rejected = checked_rows(self, X, y, *about, reset=True, settings=settings)
-            rows, unlabelled = self._labelled_rows(rows)
-            how = self._how_to_learn(settings, rows)
-            batch = batch_of(rows, whole=False, **how)
-            assert isinstance(batch, ArraySource)
-            learner = Learner(settings)
-            learner.fit(batch)
-            _warn_of_unused_parameters(learner)
-            self._warn_of_unseen(learner)
-            learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
-            self._table, self._frame_kind = None, frame_kind(X)
-            return self._keep(learner)
+                return self._fit_on_engine(X, y, given)
+            y, given, classes = self._targets_of(y, given)
+            with self._classes_until_done(*classes):
+                return self._fit_rows(X, y, given)
+
+    def _targets_of(self, y: Any, given: Given, classes: Any = None) -> tuple[Any, Given, tuple[Any, ...]]:
+        """Return y and what is given of rows as the learner takes them, and what `_classes_until_done` takes.
+
+        `classes` are the labels of a classifier, unless they are those in y.
+        """
+        return y, given, ()
+
+    def _classes_until_done(self, *classes: Any) -> AbstractContextManager[None]:
+        """Set the classes of a classifier; an exception leaves the model as it was."""
+        return nullcontext()
+
+    def _fit_rows(self, X: Any, y: Any, given: Given) -> Self:
+        """Fit the model to rows in memory with their targets."""
+        settings = self._checked_settings()
+        check_offset(settings, given)
+        learner = Learner(settings)
+        source, rejected, unlabelled = self._source(X, y, given, settings, reset=True)
+        learner.fit(source)
+        _warn_of_unused_parameters(learner)
+        self._warn_of_unseen(learner)
+        learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
+        self._table, self._frame_kind = None, frame_kind(X)
+        return self._keep(learner)
+
+    def _source(self, X: Any, y: Any, given: Given, settings: Settings, *, reset: bool) -> tuple[ArraySource, int, int]:
+        """Return all rows of a model as a source, and how many of them are bad, or have no target."""
+        rows, rejected = checked_rows(self, X, y, given, reset=reset, settings=settings)
+        found, known = (rows, None) if self.missing == "raise" else labelled(rows)
+        if known is not None and not known.any():
+            raise ValueError(f"y has no target: all {len(known)} are missing. Nothing can be learned.")
+        source = self._batch(found, settings, whole=False)
+        assert isinstance(source, ArraySource)
+        return source, rejected, len(rows.y) - len(found.y)
 
     def refine(
         self,
@@ -135,29 +170,30 @@ class Fitting(Late):
         >>> bool(np.allclose(model.coef_, whole.coef_, rtol=1e-9)), model.n_passes_ < whole.n_passes_
         (True, True)
         """
+        given = Given(sample_weight, clusters, offset, exposure, times)
         with self._lock:
-            settings = self._checked_settings()
-            batch, rejected, unlabelled = self._rows_again(
-                X, y, (sample_weight, clusters, offset, exposure, times), settings
-            )
             learner = self._fitted.copy()
-            learner.configure(settings)
-            learner.fit(batch, refine=True)
-            learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
-            return self._keep(learner)
+            y, given, classes = self._targets_of(y, given, vars(self).get("classes_"))
+            with self._classes_until_done(*classes):
+                settings = self._checked_settings()
+                source, rejected, unlabelled = self._source(X, y, given, settings, reset=False)
+                learner.configure(settings)
+                learner.fit(source, refine=True)
+                learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
+                return self._keep(learner)
 
-    def _rows_again(self, X: Any, y: Any, about: tuple[Any, ...], settings: Settings) -> tuple[ArraySource, int, int]:
-        """Return rows that a fitted model has learned, and how many of them are bad or have no target.
-
-        `about` are the weights, clusters, offsets, exposures and times of the rows.
-        """
-        self._fitted  # noqa: B018  # raises an error if there is no model
-        rows, rejected = checked_rows(self, X, y, *about, reset=False, settings=settings)
-        rows, unlabelled = self._labelled_rows(rows)
-        how = self._how_to_learn(settings, rows)
-        batch = batch_of(rows, whole=False, **how)
-        assert isinstance(batch, ArraySource)
-        return batch, rejected, unlabelled
+    def _warn_of_unseen(self, learner: Learner) -> None:
+        """Warn if a column had no value in any row of a fit."""
+        moments = learner.gaps.moments
+        if moments is None or not len(moments.unseen):
+            return
+        names = self._coef_names(learner.belief)
+        columns = ", ".join(repr(names[j]) for j in moments.unseen[:5]) + (", ..." if len(moments.unseen) > 5 else "")
+        warnings.warn(
+            f"Column(s) {columns} had no value in any row, and nothing was learned about them. Leave them out.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def fit_source(self, source: Source, d: int) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
@@ -193,360 +229,204 @@ class Fitting(Late):
             self.n_features_in_, self._table = d, None
             return self._keep(learner)
 
-    def _fit_on_engine(self, X: Any, y: Any, about: tuple[Any, Any, Any, Any], settings: Settings) -> Self:
-        """Fit on an engine; the sums are those of one machine, up to rounding.
-
-        `about` are the weights, clusters, offsets and exposures of the rows.
-        """
+    def _fit_on_engine(self, X: Any, y: Any, given: Given) -> Self:
+        """Fit on an engine; the sums are those of one machine, up to rounding."""
         from kalprox import engines
 
-        weights, *others = about
+        settings = self._checked_settings()
+        check_offset(settings, given)
+        if given.times is not None:
+            raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
         if self.missing != "raise" and not is_collection(y) and any_missing(y):
             raise ValueError("Targets are missing, which needs engine=None: leave out these rows, or the engine.")
-        if others[0] is None and settings.coef_cov == "clustered":
+        if given.clusters is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
+        weights, *others = given[:4]
         partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)
         quarantine = Quarantine(max_bad="100%" if self.missing == "drop" else None)
         with engines.open(self.engine or engines.engine_of(X)) as engine:
-            source = engines.EngineSource(engine, partitions, quarantine=quarantine, groups=others[0])
+            source = engines.EngineSource(engine, partitions, quarantine=quarantine, groups=given.clusters)
             self._fit_partitions(source, d)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
-    _has_labels = False  # whether y has the labels of classes
-
     def _fit_partitions(self, source: Source, d: int) -> None:
         """Fit to the rows of partitions on an engine, which have d features."""
         self.fit_source(source, d)
 
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        clusters: Any = None,
-        offset: Any = None,
-        exposure: Any = None,
-        times: Any = None,
-        keys: Any = None,
-        max_pending: int = MAX_PENDING,
-    ) -> Self:
-        """Learn these rows in addition to those learned before.
+    def _fit_formula(self, X: Any, y: Any, given: Given) -> Self:
+        """Fit the model to a frame. A name of a column is one that later frames need to have, too."""
+        from kalprox.jobs.model import TableModel
+        from kalprox.sources.formula_scan import formula_names, infer_formula_of_table
 
-        A bad row raises an error, unless missing="drop": none of the rows is then learned, and the model is unchanged.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
-            files, as `predict` does.
-        y : array-like of shape (n,), or (n, k) for a linear model
-            May be left out if X is such a frame: the target, the weights and the clusters are then its columns.
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows; see `weight_kind`. If every weight is 0, nothing is learned.
-        clusters : array-like of shape (n,), optional
-            The cluster of each row, a number or a text, for clustered standard errors; see `coef_cov`. A cluster may
-            continue in later batches. With coef_cov="clustered", a batch without clusters is a cluster.
-        offset, exposure : array-like of shape (n,), optional
-            See `fit`.
-        times : array-like of shape (n,), or one time for the batch, optional
-            See `fit`. None may be before that of the last row learned.
-        keys : array-like of shape (n,), optional
-            A text or a whole number that names each row. Rows without a target (NaN in y) are held by their keys until
-            `learn_late` has it.
-        max_pending : int
-            The largest number of rows that are held. Then the oldest is dropped, and counted in `n_rows_dropped_`.
-
-        Returns
-        -------
-        self : KalproxRegressor
-
-        Examples
-        --------
-        >>> from kalprox import KalproxRegressor
-        >>> model = KalproxRegressor(penalty=None)
-        >>> for x, y in [(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]:
-        ...     model = model.partial_fit([[x]], [y])
-        >>> model.coef_.round(8), model.n_rows_seen_
-        (array([2.]), 3)
-        """
-        with self._lock:
-            settings, fitted, unchanged = self._settings_now()
-            plain = clusters is None and offset is None and exposure is None and times is None and keys is None
-            if unchanged and plain and self._learns_row(X, y, sample_weight):
-                return self
-            if not fitted and self.formula is not None:
-                raise ValueError(
-                    "A model of a formula begins with fit, which finds the levels of its terms in a frame."
-                )
-            has_offset = _has_offset(settings, offset, exposure)
-            if self._table is not None and is_raw(self._table.columns, X):
-                self._learn_frame(X, y, sample_weight, clusters, (offset, exposure), times, settings, keys, max_pending)
-                return self if unchanged else self._keep(self._learner)
-            linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
-            about = sample_weight, clusters, offset, exposure, times
-            may_lack = self.missing != "raise"
-            if fitted and clusters is None and keys is None:
-                look = not linear or may_lack  # else the learner looks at the values
-                rows = plain_rows(self, X, y, sample_weight, several=several, look=look)
-                rows = self._with_offset(rows, offset, exposure) if has_offset and rows is not None else rows
-                if rows is not None and times is not None:
-                    rows = rows._replace(times=time_numbers(times, len(rows.y)))
-            if rows is None:
-                rows, rejected = self._checked(X, y, about, fitted or self._unfitted is not None, settings, keys)
-            learner = self._learner if fitted else self._unfitted or Learner(settings)
-            held = None
-            if may_lack or keys is not None:
-                rows, held = self._to_hold(learner, rows, settings)
-            try:
-                if len(rows.y):
-                    rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
-                    whole = linear or len(rows.y) == 1
-                    how = self._how_to_learn(settings, rows, learner.n_rows)
-                    learner.learn(batch_of(rows, whole=whole, **how), settings)
-            except ValueError:
-                self._checked(X, y, about, fitted or self._unfitted is not None, settings)  # or a better error
-                if fitted and linear:
-                    _check_targets(learner, rows.y)
-                raise
-            if held is not None:
-                self._hold(learner, held, max_pending)
-            learner.n_rejected += rejected
-            if self._table is not None:
-                X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
-                self._table = self._table.with_rows(Block(X, rows.y, rows.weights, len(rows.y) + rejected), rejected)
-            if not fitted:
-                self._frame_kind = frame_kind(X)
-            if held is not None and not learner.is_fitted:
-                self._unfitted = learner
-            return self if unchanged or not learner.is_fitted else self._keep(learner)
-
-    def _learns_row(self, X: Any, y: Any, weights: Any) -> bool:
-        """Learn a row that needs no conversion and no check but those of the learner; return whether it was learned.
-
-        A row that is not learned here goes the way of all other rows, with all checks, which takes three times as long.
-        """
-        if not (is_plain_row(self, X) and _is_plain_number(y)):
-            return False
-        if weights is not None and not (_is_plain_number(weights) and weights[0] > 0):
-            return False
-        if not (self._learner.settings.is_exact or all_usable(weights, X[0], y)):
-            return False
-        exact = self._learner.settings.is_exact  # which copies what it holds
+        if frame_kind(X) is None:
+            raise TypeError(f"With a formula, X must be a frame of pandas, polars or pyarrow; got {type(X).__name__}.")
+        if not self.fit_intercept:
+            raise ValueError(
+                "fit_intercept must be True with a formula: leave the intercept out by 0 + in the formula."
+            )
+        roles: dict[str, Any] = {
+            role: value for role, value in zip(_ROLES, given[:5], strict=True) if isinstance(value, str)
+        }
+        formula, names = str(self.formula), column_names(X)
+        needed = [*formula_names(formula), *roles.values()]
+        table = as_arrow(X, list(dict.fromkeys(needed)))
+        if formula.lstrip().startswith("~"):
+            table, target = _with_target(table, y, names)
+            formula = f"`{target}` {formula}"
+        elif y is not None:
+            raise ValueError(f"The target is given by the formula, {formula!r}, and by y: leave out one of them.")
+        columns = infer_formula_of_table(formula, table, classes=self._target_classes(), **roles)
+        encoded = encode(columns, table)
+        bad, good = check_encoded(encoded, drop=self.missing == "drop")
+        arrays = Given(*(None if isinstance(value, str) else value for value in given))
+        codes, arrays = of_good_rows(encoded, None, arrays, good)
+        known = np.array(columns.classes) if columns.classes else None
+        labels = codes if known is None else labels_of_targets(codes, known)
+        self._new_columns = columns
         try:
-            row = (X, y, weights) if exact else (a if a is None else a.copy() for a in (X, y, weights))
-            self._learner.learn(Block(*row))
-        except ValueError:  # nothing was learned, and the checks have a better error
-            return False
-        return True
-
-    def _with_offset(self, rows: Rows, offset: Any, exposure: Any) -> Rows | None:
-        """Return plain rows with their offsets; None if some of these are bad."""
-        added = checked_offset(self, offset, exposure, len(rows.y))
-        return rows._replace(offset=added) if added is None or np.isfinite(added).all() else None
-
-    def _how_to_learn(self, settings: Settings, rows: Rows, before: int = 0) -> dict[str, Any]:
-        """Return how a batch is made of rows, after so many others; raise a ValueError if they need too much memory."""
-        if settings.structure is None and settings.function is None:
-            check_matrix(before + len(rows.y), rows.X.shape[1])
-        size = self._block_rows(rows.X.shape[1])
-        return {"gaps": settings.fills_gaps, "keep_sparse": settings.structure is not None, "block_rows": size}
-
-    def _checked(
-        self, X: Any, y: Any, about: tuple[Any, ...], known: bool, settings: Settings, keys: Any = None
-    ) -> tuple[Rows, int]:
-        return checked_rows(self, X, y, *about, reset=not known, settings=settings, may_be_empty=True, keys=keys)
-
-    def _learn_frame(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        clusters: Any,
-        added: tuple[Any, Any],
-        times: Any,
-        settings: Settings,
-        keys: Any,
-        max_pending: int,
-    ) -> None:
-        """Learn the rows of a frame with the columns of the files that the model was fitted to.
-
-        `added` are the offset and the exposure, if they are given, and not columns of the frame.
-        """
-        assert self._table is not None
-        times = None if times is None else time_numbers(times, len(X))
-        given = {"target": y, "weight": sample_weight, "cluster": clusters, "time": times}
-        left_out = [name for name, value in given.items() if value is not None]
-        offset = checked_offset(self, *added, len(X))
-        encoded = self._encoder(*left_out, *(("offset", "exposure") if offset is not None else ())).encode(X)
-        offset = encoded.offset if offset is None else offset
-        bad, good = check_encoded(encoded, drop=self.missing == "drop"), np.ones(len(encoded.X), bool)
-        good[[row.row - 1 for row in bad]] = False
-        if not good.any():
-            raise ValueError(f"There is no good row to learn from, of {len(good)} row(s).")
-        own = zip((encoded.y, encoded.weights, encoded.groups, encoded.times), given.values(), strict=True)
-        rest = [mine if value is None else value for mine, value in own]
-        for name, value in zip(("y", "sample_weight", "clusters", "times"), rest, strict=True):
-            if value is not None and np.shape(value)[:1] != (len(good),):
-                raise ValueError(
-                    f"{name} must have shape ({len(good)},), one per row of X; got shape {np.shape(value)}."
-                )
-        rest = [None if value is None else np.asarray(value)[good] for value in rest]
-        rest.insert(3, None if offset is None else offset[good])
-        rest.append(None if keys is None else keys_of(keys, len(good))[good])
-        rows, rejected = checked_encoded(self, encoded.X[good], *rest)
-        learner = self._learner
-        rows, held = self._to_hold(learner, rows, settings)
-        if len(rows.y):
-            size, gaps = self._block_rows(rows.X.shape[1]), settings.fills_gaps
-            learner.learn(batch_of(rows, whole=settings.is_exact, gaps=gaps, block_rows=size), settings)
-        self._hold(learner, held, max_pending)
-        learner.n_rejected += len(bad) + rejected
-        block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
-        self._table = self._table.with_rows(block, rejected)
-
-    def prequential(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        times: Any = None,
-        *,
-        offset: Any = None,
-        exposure: Any = None,
-    ) -> tuple[Array, Array]:
-        """Learn these rows, and return the predictions of each row that were made before it was learned.
-
-        Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
-        penalty None or "ridge" and without forgetting takes a few microseconds per row; otherwise each row is learned
-        in a step of its own, which takes a millisecond or more. Only gaps (`missing`) are completed for several rows
-        at a time, from the rows before these.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        y : array-like of shape (n,), or (n, k) for a linear model
-            Unless missing="raise", a row without a target, NaN, is predicted and not learned.
-        sample_weight : array-like of shape (n,), optional
-        times : array-like of shape (n,), or one time, optional
-            See `fit`. Each row is predicted at its own time.
-        offset, exposure : array-like of shape (n,), optional
-            See `fit`.
-
-        Returns
-        -------
-        mean : array of shape (n,) or (n, k)
-            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model, unless its link
-            is "identity" and its rows are learned one by one.
-        std : array of the same shape
-            The scale of the predictive distribution, as in `predict`; infinite if the row could not be predicted.
-
-        Examples
-        --------
-        >>> from kalprox import KalproxRegressor
-        >>> X, y = np.arange(5.0)[:, None], np.array([1.0, 3.1, 4.9, 7.0, 9.1])
-        >>> mean, std = KalproxRegressor(penalty=None).prequential(X, y)
-        >>> mean.round(2), std.round(2)
-        (array([ nan, 1.  , 5.2 , 6.9 , 8.95]), array([ inf,  inf,  nan, 0.22, 0.15]))
-        """
-        with self._lock:
-            settings, fitted, unchanged = self._settings_now()
-            linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
-            has_offset = _has_offset(settings, offset, exposure)
-            if fitted:
-                rows = plain_rows(self, X, y, sample_weight, several=several)
-                rows = self._with_offset(rows, offset, exposure) if has_offset and rows is not None else rows
-                if rows is not None and times is not None:
-                    rows = rows._replace(times=time_numbers(times, len(rows.y)))
-            if rows is None:
-                about = {"times": times, "reset": not fitted, "settings": settings}
-                about |= {"offset": offset, "exposure": exposure}
-                rows, rejected = checked_rows(self, X, y, sample_weight, **about)
-            rows = rows if linear else rows.copied()
-            learner = self._learner if fitted else Learner(settings)
-            known = None if self.missing == "raise" else labelled(rows)[1]
-            X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
-            batch = Block(X, rows.y, rows.weights, times=rows.times, offset=rows.offset)
-            if known is None:
-                found = learner.learn(batch, settings, Call(every_row=True))
-                assert found is not None
-            else:
-                found = learner.prequential(batch, known, settings)
-                learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + int((~known).sum()))
-                batch = Block(batch.X[known], batch.y[known])  # what the record of a table has of them
-            learner.n_rejected += rejected
-            if self._table is not None:
-                self._table = self._table.with_rows(replace(batch, read=len(batch) + rejected), rejected)
-            if not unchanged:
-                self._keep(learner)
-            return found
-
-    def merge(self, other: Self, *, allow_overlap: bool = False) -> Self:
-        """Add the rows that `other` has learned to this model. O(d^3).
-
-        It is exact for linear models with the Gaussian likelihood. Others linearised their rows at their own
-        estimates: a warning says by about how many standard errors the merged estimate is off, and `refine` makes it
-        exact. A prior or penalty counts once.
-
-        Parameters
-        ----------
-        other : KalproxRegressor
-            A model fitted with the same settings to the same features.
-        allow_overlap : bool
-            Whether the models may have rows in common, which then count twice. By default a ValueError is raised if
-            both have learned the same rows, in whatever order and batches, or if one of them was merged from a model
-            of the same rows as the other. Other rows in common are not noticed.
-
-        Returns
-        -------
-        self : KalproxRegressor
-
-        Examples
-        --------
-        >>> from kalprox import KalproxRegressor
-        >>> X = np.arange(12.0).reshape(6, 2) ** 2
-        >>> y = X @ [1.0, 2.0]
-        >>> parts = [KalproxRegressor().fit(X[rows], y[rows]) for rows in (slice(0, 3), slice(3, 6))]
-        >>> bool(np.allclose(parts[0].merge(parts[1]).coef_, KalproxRegressor().fit(X, y).coef_))
-        True
-        """
-        check_is("other", other, Fitting, f"a fitted {type(self).__name__}")
-        with other._lock:
-            theirs = other._fitted.copy()  # so that no thread ever waits for two locks
-        with self._lock:
-            names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
-            if not same(*names):
-                raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
-            table = None if self._table is None else self._table.with_record_of(other._as_table(theirs))
-            self._fitted.merge(theirs, allow_overlap=allow_overlap)
-            self._table = table
+            targets, arrays, classes = self._targets_of(labels, arrays, known)
+            with self._classes_until_done(*classes):
+                self._fit_rows(encoded.X[good], targets, arrays)
+        finally:
+            del self._new_columns
+        self._learner.n_rejected += len(bad)
+        block = Block(encoded.X[good], codes, arrays.weights, len(good), bad, notes=encoded.notes)
+        self._table = TableModel(self._learner, columns).with_rows(block)
+        self._frame_kind = frame_kind(X)
+        self.feature_names_in_ = np.array(columns.names, dtype=object)
         return self
 
+    def _learner_parameters(self) -> dict[str, Any]:
+        """Return the parameters of `Settings.of`; a formula says whether there is an intercept, and its groups."""
+        found = super()._learner_parameters()
+        if self.formula is None:
+            return found
+        columns: Any = self._new_columns or (self._table and self._table.columns)
+        if columns is not None:
+            found["fit_intercept"] = columns.intercept
+            given = penalty_of(None if found["penalty"] == "default" else found["penalty"])
+            if (penalty := given.for_terms(columns.groups)) is not given:
+                found["penalty"] = penalty
+        return found
 
-def _check_targets(learner: Learner, y: Array) -> None:
-    """Raise a ValueError if y has another number of targets than the rows learned before."""
-    known, given = learner.belief.coef.shape[:-1], y.shape[1:]
-    if given != known:
-        shapes = ["(n,)" if not one else f"(n, {one[0]})" for one in (known, given)]
-        raise ValueError(
-            f"y must have shape {shapes[0]}, as in the rows learned before; got shape {shapes[1]}. To learn another "
-            "number of targets, use `fit`, or another model."
-        )
+    def _target_classes(self) -> "TargetClasses | None":
+        """Return how the classes of a target are found; None for targets that are numbers."""
+        return None
+
+    def path(
+        self,
+        alphas: Any = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+        times: Any = None,
+    ) -> Path:
+        """Return the solutions for a grid of alphas.
+
+        A linear model with the Gaussian likelihood knows all about its rows: the path needs no pass over the data, and
+        O(d^3) per alpha. Other models, such as classes, counts and nonlinear links, need the rows again. For each
+        alpha, from the largest to the smallest, passes over the rows are made until the minimiser is reached, beginning
+        at that of the alpha before: two to five passes as a rule. The model itself does not change.
+
+        Parameters
+        ----------
+        alphas : array-like, optional
+            The default is a grid in the scale of the data.
+        X, y, sample_weight, offset, exposure, times
+            All rows that the model has learned, see `fit`, if the model needs them; not for linear models with the
+            Gaussian likelihood.
+
+        Returns
+        -------
+        Path
+            A named tuple of arrays: `alphas`, `coef`, `intercept`, `edf` (effective degrees of freedom without the
+            intercept), and `score` (log evidence for ridge if no rows are needed, otherwise -BIC/2; higher is better).
+            `path.plot()` draws it. `path.converged` says for which alphas the minimiser was reached.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from kalprox import KalproxRegressor
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> path = KalproxRegressor(penalty="l1").fit(X, X @ [1.0, 2.0]).path([1e5, 1e-3])
+        >>> path.coef.round(3), path.edf
+        (array([[0., 0.],
+               [1., 2.]]), array([0., 2.]))
+        >>> y = np.array([0.0, 1.0, 1.0, 3.0, 4.0, 9.0])
+        >>> model = KalproxRegressor(likelihood="poisson").fit(X / 100, y)
+        >>> model.path([10.0, 0.1], X=X / 100, y=y).coef.round(3)
+        array([[0.392, 0.462],
+               [0.806, 1.438]])
+        """
+        with self._lock:
+            learner, source = self._fitted.copy(), None
+            if (X is None) is not (y is None):
+                raise ValueError("path needs both X and y, or neither of them.")
+            if X is not None:
+                given = Given(sample_weight, None, offset, exposure, times)
+                y, given, _ = self._targets_of(y, given, vars(self).get("classes_"))
+                source = self._source(X, y, given, learner.settings, reset=False)[0]
+        path = learner.path(alphas, source)
+        names, classes = self._coef_names(learner.belief), self._class_names()
+        coef, intercept = self._shown(path.coef, 1), self._shown(path.intercept, 1)
+        if path.converged is not None and not path.converged.all():
+            failed = ", ".join(map(plain_number, path.alphas[~path.converged]))
+            warnings.warn(
+                f"The path did not reach the minimiser for alpha = {failed}. Increase max_passes, or leave out alphas "
+                "so small that they do not determine the coefficients.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return path._replace(coef=coef, intercept=intercept).about(**vars(path) | {"names": names, "classes": classes})
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the R2 of the predictions for rows of X, or the accuracy of a classifier.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or a frame
+        y : array-like of shape (n,), or (n, k)
+            May be left out if X is a frame that has the target of the formula.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from kalprox import KalproxRegressor
+        >>> data = pd.DataFrame({"y": [1.0, 3.0, 5.0, 7.0], "x": [0.0, 1.0, 2.0, 3.0]})
+        >>> round(KalproxRegressor("y ~ x").fit(data).score(data), 6)
+        1.0
+        """
+        if y is None and self._table is not None:
+            encoded = self._encoder("weight", "cluster", "time").encode(X)
+            y = encoded.y
+            if classes := self._table.columns.classes:
+                y = labels_of_targets(y, classes)
+        found: float = super().score(X, y, sample_weight)
+        return found
 
 
-def _is_plain_number(a: Any) -> bool:
-    """Whether this is an array of one number that needs no conversion."""
-    return type(a) is np.ndarray and a.shape == (1,) and a.dtype == FLOAT64
+def _with_target(table: Any, y: Any, names: list[str]) -> tuple[Any, str]:
+    """Return a table with the targets of a formula that has none, and the name of their column."""
+    import pyarrow as pa
 
-
-def _has_offset(settings: Settings, offset: Any, exposure: Any) -> bool:
-    """Whether rows have an offset; raise a ValueError if they cannot."""
-    if offset is None and exposure is None:
-        return False
-    check(settings, way="offset")
-    return True
+    if y is None:
+        raise ValueError("The formula has no target: give y to fit, or name a column before the ~ of the formula.")
+    values = np.asarray(y)
+    if values.shape != (len(table),):
+        raise ValueError(f"y must have shape ({len(table)},), one target per row of the frame; got {values.shape}.")
+    target = next(name for name in ("y", "target", *(f"y{i}" for i in range(len(names) + 1))) if name not in names)
+    return table.append_column(target, pa.array(values.tolist())), target
 
 
 def _warn_of_unused_parameters(learner: Learner) -> None:

@@ -6,16 +6,13 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
-from kalprox.estimators.base import LearnerEstimator
+from kalprox.estimators.base import LearnerEstimator, set_parameters
 from kalprox.estimators.files import Files
-from kalprox.estimators.formulas import Formulas
-from kalprox.estimators.outliers import FindingOutliers
-from kalprox.estimators.paths import Paths
+from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.renamed import says_new_names
-from kalprox.estimators.showing import Showing
 from kalprox.forgetting import Forgetting
-from kalprox.learning.gaps import FILLED
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods.names import likelihood_of
@@ -23,7 +20,7 @@ from kalprox.likelihoods.names import likelihood_of
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises
@@ -222,26 +219,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         max_passes: int = 200,
         tol: float = 1e-10,
     ) -> None:
-        self.formula = formula
-        self.likelihood = likelihood
-        self.link = link
-        self.function = function
-        self.start = start
-        self.penalty = penalty
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.noise = noise
-        self.forget = forget
-        self.coef_cov = coef_cov
-        self.weight_kind = weight_kind
-        self.missing = missing
-        self.change_points = change_points
-        self.diagnose = diagnose
-        self.structure = structure
-        self.engine = engine
-        self.max_passes = max_passes
-        self.tol = tol
+        set_parameters(self, locals())
 
     def _checked_settings(self) -> Settings:
         settings = super()._checked_settings()
@@ -253,10 +231,8 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         tags, loss = super().__sklearn_tags__(), None
         with suppress(ValueError):  # which `fit` will raise
             loss = likelihood_of(self.likelihood)
-        known = self.missing not in FILLED  # features may be missing in dense rows only
         several = linear and loss is not None and loss.quadratic and self.missing != "marginalize"
-        tags.input_tags.sparse, tags.target_tags.multi_output = known, several
+        tags.target_tags.multi_output = several
         tags.target_tags.positive_only = loss is not None and loss.support[0] >= 0
-        tags.input_tags.allow_nan = not known
         tags.regressor_tags.poor_score = not linear or (loss is not None and not loss.location)  # y may not suit them
         return tags

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, special_functions
-from kalprox.likelihoods.base import Likelihood
-from kalprox.likelihoods.robust import MEDIAN_LIKE, Huber, Robust
+from kalprox.likelihoods.robust import Robust
 
 __all__ = ["Contaminated"]
 
@@ -48,10 +47,6 @@ class Contaminated(Robust):
     threshold: Any = 3.0
     scale: Any = None
     spread: Any = None
-
-    @property
-    def first(self) -> Likelihood | None:
-        return Huber(MEDIAN_LIKE, scale=self.scale)
 
     def loss(self, y: Array, f: Array) -> Array:
         xp, r = namespace(y, f), (y - f) / self.scale

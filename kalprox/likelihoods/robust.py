@@ -12,9 +12,9 @@ from kalprox.likelihoods.parameters import plain, stacked
 from kalprox.predictive import FromMoments, standard_quantile
 from kalprox.predictive import Student as StudentPrediction
 
-__all__ = ["FALSE_ALARMS", "MEDIAN_LIKE", "Huber", "Robust", "Student"]
+__all__ = ["FALSE_ALARMS", "Huber", "Robust", "Student"]
 
-MEDIAN_LIKE = 0.5  # the threshold of a first fit with `Huber`: nearly the median, which bears the most outliers
+_MEDIAN_LIKE = 0.5  # the threshold of a first fit with `Huber`: nearly the median, which bears the most outliers
 _FLAT = 1e-3  # the smallest second derivative of a row, by which its slope is divided
 _LEAST = 0.05  # the smallest mean second derivative; it is smaller where most rows are far away
 
@@ -107,6 +107,10 @@ class Robust(Likelihood):
         return np.inf
 
     @property
+    def first(self) -> Likelihood | None:
+        return Huber(_MEDIAN_LIKE, scale=self.scale)
+
+    @property
     def learns(self) -> bool:
         return self.scale is None or self.spread is None
 
@@ -145,7 +149,7 @@ class Robust(Likelihood):
             those of errors in units of the standard deviation of the prediction.
         """
         xp = namespace(y, f, variance)
-        r = (y - f) / xp.sqrt(self.scale**2 + variance)
+        r = self.standardised(y, f, variance)
         bend = xp.maximum(self.bend(r), _FLAT)
         return self.weight(r) * (y - f) / bend, bend
 
@@ -188,7 +192,7 @@ class Robust(Likelihood):
         >>> Huber(scale=3.0).standardised(np.array([10.0]), np.array([0.0]), 16.0)
         array([2.])
         """
-        return (y - f) / namespace(y, f).sqrt(self.scale**2 + variance)
+        return (y - f) / namespace(y, f, variance).sqrt(self.scale**2 + variance)
 
     def is_outlier(self, r: Array) -> Array:
         """Return whether rows with these standardised errors are outliers, as one of 1,000 good rows is.
@@ -275,6 +279,7 @@ class Huber(Robust):
     """
 
     help: ClassVar[str] = "numbers with outliers, whose influence is bounded"
+    first: ClassVar[Likelihood | None] = None
     threshold: Any = 1.345
     scale: Any = None
     spread: Any = None
@@ -346,10 +351,6 @@ class Student(Robust):
     dof: Any = 3.0
     scale: Any = None
     spread: Any = None
-
-    @property
-    def first(self) -> Likelihood | None:
-        return Huber(MEDIAN_LIKE, scale=self.scale)
 
     def loss(self, y: Array, f: Array) -> Array:
         r = (y - f) / self.scale

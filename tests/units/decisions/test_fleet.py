@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from kalprox import KalproxRegressor
-from kalprox.decisions.fading import FadingFleet
-from kalprox.decisions.still import StillFleet
+from kalprox.decisions.fleet import FadingFleet, StillFleet
 
 ALPHA, K, D = 0.7, 3, 4
 

@@ -13,9 +13,8 @@ import pytest
 from command import invoke
 
 from kalprox import KalproxRegressor
-from kalprox.estimators import frame_encoder
-from kalprox.estimators.frame_encoder import FrameEncoder
-from kalprox.estimators.frames import encode
+from kalprox.estimators import frames
+from kalprox.estimators.frames import FrameEncoder, encode
 from kalprox.sources.columns import Columns
 
 SETTINGS = {
@@ -38,7 +37,7 @@ def columns(target="y", **settings):
 def test_a_row_is_encoded_as_a_table_is(name, frame, target, monkeypatch):
     encoder = FrameEncoder(columns(target, **SETTINGS[name]))
     tables = []
-    monkeypatch.setattr(frame_encoder, "encode", lambda *args: tables.append(args) or encode(*args))
+    monkeypatch.setattr(frames, "encode", lambda *args: tables.append(args) or encode(*args))
     for g in ("u", "v", "w w"):
         for h in ("1", "2", "2.50"):
             row = frame([GOOD | {"g": g, "h": h}])
@@ -110,7 +109,7 @@ def test_odd_cells_do_what_the_table_says(name, model, monkeypatch):
         outcome(models[0], lambda model: model.predict(pd.DataFrame([GOOD])))  # the columns of another frame
         found = outcome(models[0], call)
         with monkeypatch.context() as patch:
-            patch.setattr(frame_encoder._RowEncoder, "encode", lambda *args: None)
+            patch.setattr(frames._RowEncoder, "encode", lambda *args: None)
             assert outcome(models[1], call) == found
 
 

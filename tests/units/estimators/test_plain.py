@@ -14,7 +14,8 @@ import pytest
 import scipy.sparse
 
 from kalprox import KalproxRegressor
-from kalprox.estimators import base, checks, fitting
+from kalprox.estimators import base, streaming
+from kalprox.estimators import rows as checks
 
 D, NAMES = 4, ["a", "b", "c", "d"]
 
@@ -353,8 +354,8 @@ def check_same(model, call, monkeypatch):
     found = outcome(models[0], call)
     with monkeypatch.context() as patch:
         patch.setattr(base, "plain_inputs", lambda *a: None)
-        patch.setattr(fitting, "plain_rows", lambda *a, **k: None)
-        for module in (base, fitting):
+        patch.setattr(streaming, "plain_rows", lambda *a, **k: None)
+        for module in (base, streaming):
             patch.setattr(module, "is_plain_row", lambda *a: False)
         expected = outcome(models[1], call)
     assert found == expected
@@ -434,7 +435,7 @@ def test_a_stream_of_plain_rows_has_the_bits_of_one_that_is_checked(name, weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the first rows
         fast = stream()
-        for module in (base, fitting):
+        for module in (base, streaming):
             monkeypatch.setattr(module, "is_plain_row", lambda *a: False)
         slow = stream()
     for a, b in zip(fast[:-1], slow[:-1], strict=True):
