@@ -10,7 +10,6 @@ from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.frames import frame_like, frame_rows, series_like
 from kalprox.adapters.streams import DictionaryModel, check_for_names, check_names
 from kalprox.estimators import KalproxClassifier
-from kalprox.estimators.base import set_parameters
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 
@@ -65,7 +64,17 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         hash_bits: int | None = None,
         structure: Any = None,
     ) -> None:
-        set_parameters(self, locals())
+        self.penalty = penalty
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.forget = forget
+        self.class_weight = class_weight
+        self.missing = missing
+        self.diagnose = diagnose
+        self.coef_cov = coef_cov
+        self.classes = classes
+        self.hash_bits = hash_bits
+        self.structure = structure
         self._codes: dict[Any, int] = {}
         self._prepare()
 

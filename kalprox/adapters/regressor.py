@@ -12,7 +12,6 @@ from kalprox.adapters.distribution import PredictiveDistribution
 from kalprox.adapters.frames import check_frame, frame_rows, series_like
 from kalprox.adapters.streams import DictionaryModel, check_for_names
 from kalprox.estimators import KalproxRegressor
-from kalprox.estimators.base import set_parameters
 from kalprox.predictive import Student
 from kalprox.sources import Block
 from kalprox.structures import Diagonal, LowRank
@@ -117,7 +116,20 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
         hash_bits: int | None = None,
         structure: Any = None,
     ) -> None:
-        set_parameters(self, locals())
+        self.link = link
+        self.penalty = penalty
+        self.alpha = alpha
+        self.noise = noise
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.forget = forget
+        self.missing = missing
+        self.diagnose = diagnose
+        self.coef_cov = coef_cov
+        self.weight_kind = weight_kind
+        self.likelihood = likelihood
+        self.hash_bits = hash_bits
+        self.structure = structure
         self._target = np.zeros(1)
         self._prepare()
 

@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     std: Array
     y: Array
     dof: Any
-    weights: Array | None = None
+    weights: Any = None  # an array, or None for rows of weight 1
     together: Array | None = None
     given: Given | None = None
 

@@ -27,7 +27,7 @@ from kalprox.structures import UnderstatedWarning
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
 
-__all__ = ["LearnerEstimator", "set_parameters"]
+__all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
@@ -244,14 +244,6 @@ class LearnerEstimator(BaseEstimator):
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
         return {name: value for name, value in state.items() if name not in _MADE_AGAIN}
-
-
-def set_parameters(model: Any, given: dict[str, Any]) -> None:
-    """Set the parameters of `__init__`, given as its `locals()`, as attributes of the same names.
-
-    scikit-learn and River read them there, and expect them as they were given.
-    """
-    vars(model).update({name: value for name, value in given.items() if name != "self"})
 
 
 class _Shortened:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection, predict_collection
-from kalprox.estimators.base import LearnerEstimator, set_parameters
+from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.classes import (
     ClassSource,
     LabelCounts,
@@ -180,7 +180,24 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         max_passes: int = 200,
         tol: float = 1e-10,
     ) -> None:
-        set_parameters(self, locals())
+        self.formula = formula
+        self.function = function
+        self.start = start
+        self.penalty = penalty
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.forget = forget
+        self.class_weight = class_weight
+        self.coef_cov = coef_cov
+        self.weight_kind = weight_kind
+        self.missing = missing
+        self.change_points = change_points
+        self.diagnose = diagnose
+        self.structure = structure
+        self.engine = engine
+        self.max_passes = max_passes
+        self.tol = tol
 
     classes_: Array
     _balanced: tuple[float, ...] = ()  # the weights of the classes that class_weight="balanced" took

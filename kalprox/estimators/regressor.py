@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.base import RegressorMixin
 
-from kalprox.estimators.base import LearnerEstimator, set_parameters
+from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.predicting import Predicting
@@ -219,7 +219,26 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         max_passes: int = 200,
         tol: float = 1e-10,
     ) -> None:
-        set_parameters(self, locals())
+        self.formula = formula
+        self.likelihood = likelihood
+        self.link = link
+        self.function = function
+        self.start = start
+        self.penalty = penalty
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.noise = noise
+        self.forget = forget
+        self.coef_cov = coef_cov
+        self.weight_kind = weight_kind
+        self.missing = missing
+        self.change_points = change_points
+        self.diagnose = diagnose
+        self.structure = structure
+        self.engine = engine
+        self.max_passes = max_passes
+        self.tol = tol
 
     def _checked_settings(self) -> Settings:
         settings = super()._checked_settings()

@@ -1,6 +1,5 @@
 """Learning of streams: `partial_fit`, `prequential`, `merge`, and `learn_late` for targets that come later."""
 
-import numbers
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -118,12 +117,15 @@ class Streaming(LearnerEstimator):
             check_offset(settings, given)
             _check_max_pending(max_pending)
             learner = self._learner if fitted else self._unfitted or Learner(settings)
-            linear, may_lack, of_frame = settings.is_exact, self.missing != "raise" or keys is not None, None
-            how = {"reset": not fitted and self._unfitted is None, "settings": settings, "may_be_empty": True}
+            linear = settings.is_exact
+            may_lack = self.missing != "raise" or keys is not None
+            of_frame = None
+            reset = not fitted and self._unfitted is None
             if self._table is not None and is_raw(self._table.columns, X):
                 rows, rejected, of_frame = self._rows_of_frame(X, y, given)
             else:
-                rows, rejected = self._rows_of_batch(X, y, given, look=not linear or may_lack, **how)
+                look = not linear or may_lack
+                rows, rejected = self._rows_of_batch(X, y, given, settings, reset, may_be_empty=True, look=look)
             held = None
             if may_lack:
                 rows, held = self._to_hold(learner, rows, settings)
@@ -134,7 +136,8 @@ class Streaming(LearnerEstimator):
                     learner.learn(self._batch(rows, settings, whole=whole, before=learner.n_rows), settings)
             except ValueError:
                 if of_frame is None:  # there may be a better error
-                    checked_rows(self, X, y, given._replace(keys=None), **how)
+                    given = given._replace(keys=None)
+                    checked_rows(self, X, y, given, settings=settings, reset=reset, may_be_empty=True)
                     if fitted and linear:
                         _check_targets(learner, rows.y)
                 raise
@@ -168,9 +171,17 @@ class Streaming(LearnerEstimator):
         return True
 
     def _rows_of_batch(
-        self, X: Any, y: Any, given: Given, *, settings: Settings, look: bool = True, **how: Any
+        self,
+        X: Any,
+        y: Any,
+        given: Given,
+        settings: Settings,
+        reset: bool,
+        *,
+        may_be_empty: bool = False,
+        look: bool = True,
     ) -> tuple[Rows, int]:
-        """Return the rows of a batch, and the number of bad ones; `how` they are checked if they are not plain.
+        """Return the rows of a batch, and the number of bad ones; rows that are not plain go through `checked_rows`.
 
         With `look` the values of plain rows are looked at, too.
         """
@@ -181,7 +192,7 @@ class Streaming(LearnerEstimator):
                 at = None if given.times is None else time_numbers(given.times, len(rows.y))
                 if added is None or np.isfinite(added).all():
                     return rows if added is None and at is None else rows._replace(offset=added, times=at), 0
-        return checked_rows(self, X, y, given, settings=settings, **how)
+        return checked_rows(self, X, y, given, settings=settings, reset=reset, may_be_empty=may_be_empty)
 
     def _rows_of_frame(self, X: Any, y: Any, given: Given) -> tuple[Rows, int, dict[str, Any]]:
         """Return the good rows of a frame with the columns of the files that the model was fitted to.
@@ -270,7 +281,7 @@ class Streaming(LearnerEstimator):
             settings, fitted, unchanged = self._settings_now()
             given = Given(sample_weight, offset=offset, exposure=exposure, times=times)
             check_offset(settings, given)
-            rows, rejected = self._rows_of_batch(X, y, given, settings=settings, reset=not fitted)
+            rows, rejected = self._rows_of_batch(X, y, given, settings, not fitted)
             rows = rows if settings.is_exact else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
@@ -522,7 +533,7 @@ def check_offset(settings: Settings, given: Given) -> None:
 
 def _check_max_pending(max_pending: Any) -> None:
     """Raise a ValueError unless this is a number of rows."""
-    if not (isinstance(max_pending, numbers.Integral) and max_pending >= 1):
+    if not (isinstance(max_pending, (int, np.integer)) and max_pending >= 1):
         raise ValueError(f"max_pending must be a whole number >= 1; got {max_pending!r}.")
 
 
