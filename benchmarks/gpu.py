@@ -50,7 +50,7 @@ def ceilings() -> dict[str, float]:
 def folds(ceiling: dict[str, float]) -> list[dict[str, Any]]:
     """Measure a dense fold of n rows, for large d, into information that has rows already."""
     found = []
-    for d in (500, 1000) if SMALL else (10_000, 30_000):
+    for d in (500, 1000) if SMALL else (10_000, 20_000):
         for dtype in ("float64", "float32"):
             n = 2 * (d + 2) + 512
             key = jax.random.key(d)

@@ -79,16 +79,16 @@ plt.show()
 
 # %%
 # On an NVIDIA H200 (JAX 0.11.2), million rows a second: 256 rows for each filter, estimates and variances read, from
-# ``benchmarks/results/2026-11-16-h200.json``. The last column is the root mean square of error over stated standard
+# ``benchmarks/results/2026-11-19-h200.json``. The last column is the root mean square of error over stated standard
 # deviation, which should be 1.
 
 H200 = [  # filters, inputs, precision, million rows a second, rms of error / std
-    (4096, 10, "float64", 692, 0.997),
-    (4096, 10, "float32", 938, 1.001),
-    (16384, 20, "float64", 515, 1.000),
-    (16384, 20, "float32", 818, 1.001),
+    (4096, 10, "float64", 808, 0.997),
+    (4096, 10, "float32", 1070, 1.001),
+    (16384, 20, "float64", 538, 1.000),
+    (16384, 20, "float32", 871, 1.001),
     (4096, 50, "float64", 118, 1.000),
-    (4096, 50, "float32", 174, 1.002),
+    (4096, 50, "float32", 173, 1.002),
 ]
 print(f"{'filters':>8} {'inputs':>7} {'precision':>10} {'million rows / s':>17} {'rms z':>6}")
 for filters, inputs, precision, rate, z in H200:

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-H200 = Path(__file__).parent.parent / "benchmarks" / "results" / "2026-11-16-h200.json"
+H200 = Path(__file__).parent.parent / "benchmarks" / "results" / "2026-11-19-h200.json"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
 # What the text of a script says of its output. Sampled numbers come from fixed seeds.
