@@ -5,9 +5,10 @@ from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.learning.errors import StandardErrors
+from kalprox.learning.gaps import Gaps
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["ApproximateMerge", "PenaltyTooStrong", "doubt_of_merge", "doubt_of_penalty"]
+__all__ = ["ApproximateMerge", "PenaltyTooStrong", "doubt_of_errors", "doubt_of_merge", "doubt_of_penalty"]
 
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
 _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
@@ -19,6 +20,11 @@ class PenaltyTooStrong(RuntimeWarning):
 
 class ApproximateMerge(RuntimeWarning):
     """Two models were merged whose rows had been linearised at different estimates."""
+
+
+def doubt_of_errors(belief: StandardErrors, gaps: Gaps, rows: int) -> str:
+    """Say why standard errors of coefficients may be too small; empty if nothing is known of it."""
+    return belief.settings.std_doubt or belief.std_doubt or gaps.std_doubt(rows)
 
 
 def doubt_of_merge(distance: float) -> str:

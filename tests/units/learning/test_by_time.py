@@ -68,7 +68,7 @@ def test_the_std_of_what_is_known_grows_while_no_row_comes():
     x, now = X[:5], times[-1]
     variances = []
     for halves in (0, 1, 2, 10):
-        later = learner.belief_at(now + halves * HALF_LIFE)
+        later = learner.state.ahead(now + halves * HALF_LIFE).belief
         np.testing.assert_allclose(later.mean(x), belief.mean(x), rtol=1e-10)
         assert float(later.noise.variance) == pytest.approx(float(belief.noise.variance))
         variances.append(later.posterior.leverage(later.design.rows(x)))
@@ -78,7 +78,7 @@ def test_the_std_of_what_is_known_grows_while_no_row_comes():
     np.testing.assert_allclose(far.coef, 0, atol=1e-9)  # the prior is left
     np.testing.assert_allclose(far.coef_std, np.sqrt(float(far.noise.variance)), rtol=1e-6)
     with pytest.raises(ValueError, match="must not be before that of the last row"):
-        learner.belief_at(now - 1)
+        learner.state.ahead(now - 1)
 
 
 def test_a_direction_that_is_not_visited_for_long_is_forgotten():
