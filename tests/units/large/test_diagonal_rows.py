@@ -95,7 +95,7 @@ def test_rows_that_the_filter_leaves_to_the_belief():
     np.testing.assert_allclose(learner.belief.coef, other.belief.coef, rtol=1e-12)
     dense = Learner(settings)
     dense.learn(Block(first.X.toarray() + 1.0, first.y))  # its columns are centred
-    assert dense._stream._recent is None
+    assert dense.stream._recent is None
     lasso = KalproxRegressor(structure="diagonal", penalty="l1", diagnose=False).fit(
         first.X.toarray() + np.eye(30), np.arange(30.0)
     )
