@@ -13,6 +13,7 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import doubt_of_errors, doubt_of_merge
 from kalprox.learning.learner import Learner
 from kalprox.learning.summary import about_changes
+from kalprox.learning.targets import accepts_any
 from kalprox.models import LINKS
 from kalprox.sources.notes import NO_NOTES, Notes
 
@@ -303,7 +304,7 @@ def _estimate(learner: Learner) -> Iterator[Line]:
     if (outside := belief.targets_outside) > 0:
         low, high = LINKS[settings.link].range
         text = f"{outside:,.10g} lie outside {low:.4g} to {high:.4g}, the range of the link {settings.link!r}"
-        any_allowed = settings.any_target
+        any_allowed = accepts_any(settings)
         text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
         yield Line("Targets", text, any_allowed)
     if not belief.converged or (not belief.predicts and belief.message):
