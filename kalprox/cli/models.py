@@ -32,7 +32,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
     """
     from kalprox.cli.terminal import show_table
     from kalprox.jobs.model import TableModel
-    from kalprox.learning.headline import as_options
+    from kalprox.learning.headline import as_options, verdict_of
     from kalprox.reports import summary
 
     fitted = TableModel.load(model)
@@ -40,7 +40,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
     echo(headline)
     for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
-    verdict = fitted.learner.verdict()
+    verdict = verdict_of(fitted.learner)
     if verdict.rows or verdict.reason:
         echo(as_options(str(verdict)))
     if strict:

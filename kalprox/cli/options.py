@@ -28,6 +28,7 @@ __all__ = [
     "StructureName",
     "is_given",
     "output_options",
+    "outputs",
     "reading_options",
     "strict_option",
     "with_options",
@@ -351,6 +352,18 @@ def strict_option(command: Callable[..., Any]) -> Callable[..., Any]:
             "were not judged or not found calibrated.",
         ),
     )
+
+
+def outputs(checkpoint: Path | None, quarantine: Path | None, events: Path | None) -> list[tuple[str, Path | None]]:
+    """The files that these options of a command write, and how messages name them."""
+    from kalprox.jobs.checkpoint import Checkpoint
+
+    return [
+        ("--checkpoint", checkpoint),
+        ("the lock of --checkpoint", None if checkpoint is None else Checkpoint(checkpoint).lock_file),
+        ("--quarantine", quarantine),
+        ("--events", events),
+    ]
 
 
 def is_given(option: str) -> bool:

@@ -110,7 +110,7 @@ def predict(
         raise click.UsageError(
             f"{model} predicts classes, which have probabilities and no intervals: leave --level and --interval out."
         )
-    if interval == "conformal" and fitted.learner.quantiles.rows == 0:
+    if interval == "conformal" and fitted.learner.stream.quantiles.rows == 0:
         raise click.UsageError(
             f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "
             "were not. Fit it without --engine and, unless the link is identity, with --passes 1."

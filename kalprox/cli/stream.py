@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kalprox.base.files import check_distinct
-from kalprox.cli import fit as fitting
+from kalprox.cli.columns import table_of
 from kalprox.cli.errors import end_output
-from kalprox.cli.forgetting import forgetting_setting
+from kalprox.cli.fit import fit
 from kalprox.cli.likelihood import most_classes
-from kalprox.cli.options import BYTES, LEVEL, NAMES, PACE, MaxBad, Pace, is_given
+from kalprox.cli.options import BYTES, LEVEL, NAMES, PACE, MaxBad, Pace, is_given, outputs
+from kalprox.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from kalprox.jobs.stream import StreamRun
@@ -214,22 +215,11 @@ def stream(
     """
     from kalprox.cli.stream_summary import cut_short, event_of, say_position, summary
     from kalprox.cli.terminal import Reporter, echo
-    from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.stream import StreamJob, run_stream
     from kalprox.sources.files import open_stdin
 
-    lock = None if checkpoint is None else Checkpoint(checkpoint).lock_file
-    check_distinct(
-        [("SOURCE", source)] if source != "-" else [],
-        [
-            ("--out", out),
-            ("standard output", Path("/dev/stdout")),
-            ("--checkpoint", checkpoint),
-            ("the lock of --checkpoint", lock),
-            ("--quarantine", quarantine),
-            ("--events", events),
-        ],
-    )
+    streams = [("--out", out), ("standard output", Path("/dev/stdout")), *outputs(checkpoint, quarantine, events)]
+    check_distinct([("SOURCE", source)] if source != "-" else [], streams)
     if position:
         say_position(checkpoint)
         return
@@ -308,7 +298,7 @@ def stream(
 
 stream.params += [
     option
-    for option in fitting.fit.params
+    for option in fit.params
     if option.name not in (*_NOT_OF_FIT, *(parameter.name for parameter in stream.params))
 ]
 
@@ -333,7 +323,7 @@ def _model(file: Path, given: dict[str, Any]) -> Any:
 
     found = TableModel.load(file)
     about_rows = ("delimiter", "decimal", "thousands", "units", "quarantine", "max_bad", "samples", "quiet", "events")
-    names = [option.name for option in fitting.fit.params if option.name not in (*_NOT_OF_FIT, *about_rows)]
+    names = [option.name for option in fit.params if option.name not in (*_NOT_OF_FIT, *about_rows)]
     for name in names:
         if name != "target" and name in given and is_given(str(name)):
             raise click.UsageError(f"{_option(str(name))} cannot be used with --model, whose model says it.")
@@ -351,15 +341,15 @@ def _inferred(
 
     options: dict[str, Any] = {"encoding": "utf-8", "skip_unreadable": False, "max_record": max(len(head) + 1, 1 << 20)}
     options |= {"format": style.format, "infer_rows": rows + 1, "spool": 1 << 40}
+    options |= {"memory": 1 << 28, "shuffle": None, "quiet": True}
     if key is not None:
         head = _with_target(head, style, given)
         options["exclude"] = (*given["exclude"], key)
     given = given | options | {"stdin": Replay(io.BytesIO(head))}
     if style.header is not None:
         given["delimiter"] = style.delimiter
-    table = fitting._table([STDIN], memory=1 << 28, shuffle=None, quiet=True, given=given)
-    settings = fitting._settings(table.columns, given) | fitting._coef_cov(table.columns, given["coef_cov"])
-    return table.columns, settings | forgetting_setting(table.columns, given | {"shuffle": None})
+    table = table_of([STDIN], given)
+    return table.columns, settings_of(table.columns, given)
 
 
 def _with_target(head: bytes, style: "Style", given: dict[str, Any]) -> bytes:
@@ -379,7 +369,7 @@ def _with_target(head: bytes, style: "Style", given: dict[str, Any]) -> bytes:
 
 def _option(name: str) -> str:
     """The option of fit with this name."""
-    return next(max(option.opts, key=len) for option in fitting.fit.params if option.name == name)
+    return next(max(option.opts, key=len) for option in fit.params if option.name == name)
 
 
 def _identity() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frames import FrameEncoder, check_encoded, is_raw
 from kalprox.estimators.rows import checked_inputs, checked_offset, is_plain_row, plain_inputs
 from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import PenaltyTooStrong
+from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_errors
 from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -108,7 +108,7 @@ class LearnerEstimator(BaseEstimator):
         else:
             self._warn_of_warmup(belief, stacklevel=4)
         with self._lock:
-            doubt = self._fitted.std_doubt
+            doubt = doubt_of_errors(belief, self._fitted.gaps, self._fitted.n_rows)
         if doubt:
             warnings.warn(doubt, UnderstatedWarning, stacklevel=3)
         return belief

@@ -621,7 +621,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
             proba = _of_both(proba)
         if not return_std:
             return proba
-        if doubt := self._fitted.structure_doubt:
+        if doubt := self._fitted.stream.structure_doubt:
             warnings.warn(doubt, UnderstatedWarning, stacklevel=2)
         std = self._by_rows(X, lambda reader, rows, **more: reader.probability_std(rows, **more), **about)
         return proba, std if std.ndim == 2 else np.column_stack([std, std])

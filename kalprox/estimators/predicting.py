@@ -137,11 +137,11 @@ class Predicting(LearnerEstimator):
     def _warn_of_structure(self, std: Array, sigma: Any = None) -> None:
         """Warn if a structure drops correlations, and what is not known of the mean is part of the std of some row."""
         learner = self._fitted
-        if not (learner.settings.likelihood.quadratic and learner.structure_doubt):
+        if not (learner.settings.likelihood.quadratic and learner.stream.structure_doubt):
             return
-        noise = learner.noise.variance * (1.0 if sigma is None else np.asarray(sigma, float)) ** 2
+        noise = learner.stream.noise.variance * (1.0 if sigma is None else np.asarray(sigma, float)) ** 2
         if (std**2 * (1 - _SHARE) > noise).any():
-            warnings.warn(learner.structure_doubt, UnderstatedWarning, stacklevel=3)
+            warnings.warn(learner.stream.structure_doubt, UnderstatedWarning, stacklevel=3)
 
     def _predict_collection(
         self, X: Any, return_std: bool, sigma: Any, offset: Any, exposure: Any, time: float | None
@@ -283,7 +283,7 @@ class Predicting(LearnerEstimator):
                 "Spark frame: predict in parts, or use method='conformal'."
             )
         with self._lock:  # the predictions, the noise and the quantiles are those of one moment
-            noise = self._fitted.noise
+            noise = self._fitted.stream.noise
             if by_row:
                 at = None if time is None else float(time_numbers(time, 1)[0])
                 found = self._predictive(*self._inputs_and_offset(X, offset, exposure), sigma, at)

@@ -25,6 +25,7 @@ from kalprox.estimators.rows import (
     labelled,
     plain_rows,
 )
+from kalprox.learning.buffered import Made
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import Key, PendingRow, PendingRows, as_keys
@@ -291,11 +292,13 @@ class Streaming(LearnerEstimator):
                 found = learner.learn(batch, settings, Call(every_row=True))
                 assert found is not None
             else:
-                found = learner.prequential(batch, known, settings)
+                learner, found = _predicted_in_turn(learner, batch, known, settings)
                 learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + int((~known).sum()))
             learner.n_rejected += rejected
             self._note(learned, rejected)
-            if not unchanged:
+            if unchanged:
+                self._learner = learner
+            else:
                 self._keep(learner)
             return found
 
@@ -535,6 +538,31 @@ def _check_max_pending(max_pending: Any) -> None:
     """Raise a ValueError unless this is a number of rows."""
     if not (isinstance(max_pending, (int, np.integer)) and max_pending >= 1):
         raise ValueError(f"max_pending must be a whole number >= 1; got {max_pending!r}.")
+
+
+def _predicted_in_turn(learner: Learner, batch: Block, known: Array, settings: Settings) -> tuple[Learner, Made]:
+    """Return a learner that has also learned the rows whose targets are `known`, and predictions of all rows.
+
+    Each row is predicted from all that were learned before it.
+    """
+    learner, call = learner.copy(), Call(every_row=True)
+    mean, std = np.full(batch.y.shape, np.nan), np.full(batch.y.shape, np.inf)
+    ends = [*(np.flatnonzero(np.diff(known)) + 1).tolist(), len(batch)]
+    for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+        part = batch.part(start, stop)
+        if known[start]:
+            made = learner.learn(part, settings, call)
+            assert made is not None
+            mean[start:stop], std[start:stop] = made
+        elif learner.is_fitted:
+            step = len(part) if learner.belief.predicts else 1  # a filter of single rows predicts in a warm-up, too
+            for i in range(start, stop, step):
+                some = batch.part(i, i + step)
+                row_filter = learner.stream.live(some.X, offsets=some.offset is not None)
+                if row_filter is not None or learner.belief.predicts:
+                    found = learner.predict(some.X, offset=some.offset)
+                    mean[i : i + step], std[i : i + step] = found.mean, found.std
+    return learner, (mean, std)
 
 
 def _latest(learner: Learner, rows: list[PendingRow]) -> Array:

@@ -105,7 +105,7 @@ def predict(
     )
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
-    quality, later = DataQuality(), None if time is None else found.learner.belief_at(time)
+    quality, later = DataQuality(), None if time is None else found.learner.state.ahead(time).belief
     with _writer(out, table.keep, classes) as write:
         for block in table.blocks_ahead():
             quarantine.take(block.bad, block.read)

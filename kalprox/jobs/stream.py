@@ -30,6 +30,7 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.targets import accepts_any
 from kalprox.model_file import refusing
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
@@ -193,7 +194,7 @@ class StreamRun:
         check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize, settings.structure)
         location = settings.likelihood.location and not settings.is_linear
         # targets, beyond those that are bad rows, or rows that are older than those before them
-        self._may_refuse = (location and not settings.any_target) or settings.by_time
+        self._may_refuse = (location and not accepts_any(settings)) or settings.by_time
 
     def loop(self) -> None:
         """Answer rows until the input ends, or a signal has come."""

@@ -108,7 +108,7 @@ class Batch:
     def _predict(self, learner: Learner, block: Block, *, alone: bool) -> np.ndarray:
         asking, ends = self.asking, None
         if asking.interval == "conformal":
-            known = learner.quantiles.rows > 0
+            known = learner.stream.quantiles.rows > 0
             ends = learner.conformal_ends(asking.level) if known else (np.array(np.nan), np.array(np.nan))
         classes = self.parser.columns.classes
         with np.errstate(all="ignore"):  # before rows determine the noise, stds are infinite
@@ -118,7 +118,7 @@ class Batch:
             for i, time in enumerate(block.times):  # each row at its own time, until which what is known has faded
                 row, later = rows_of(block, [i]), None
                 with contextlib.suppress(ValueError):  # older than the last row: it is predicted by what is known now
-                    later = learner.belief_at(float(time))
+                    later = learner.state.ahead(float(time)).belief
                 made.append(output_columns(learner, row, classes, asking.level, ends, alone=alone, later=later))
             return np.concatenate(made, axis=1)
 

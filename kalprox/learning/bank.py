@@ -24,12 +24,17 @@ from kalprox.predictive.mixture import log_mean, mixture_scores, shares
 from kalprox.sources import Block, Source
 from kalprox.sources import Counts as RowCounts
 
-__all__ = ["Bank", "ways_to_forget"]
+__all__ = ["Bank", "member_settings", "ways_to_forget"]
 
 _FACTORS = (0.9995, 0.998, 0.99, 0.96)  # which remember 2,000, 500, 100 and 25 rows
 _STEPS = (0.001, 0.01, 0.1)  # the variances of the steps of an intercept that walks, in units of the noise variance
 _ROWS_EACH = 60  # rows per coefficient that a member must remember for its warm-up to end
 _PIECE = 32  # rows that a member of another likelihood than the Gaussian predicts together
+
+
+def member_settings(settings: Settings, forget: Forgetting) -> Settings:
+    """Return the settings of the member of a bank that forgets in one way, and whose predictions are needed."""
+    return replace(settings, forgetting=forget, diagnose=True, parameters={**settings.parameters, "forget": forget})
 
 
 def ways_to_forget(settings: Settings, kind: type[State]) -> dict[str, Forgetting]:
@@ -102,7 +107,7 @@ class Bank(State):
         if not settings.is_exact and not kind.walks:  # those with a warm-up
             least = _ROWS_EACH * (first.X.shape[1] + 1) * (first.y.shape[1] if first.y.ndim == 2 else 1)
             ways = [way for way in ways if not way.forgets or _memory(way) >= least]
-        members = tuple(started_member(kind, settings.forgetting_by(forget), [first]) for forget in ways)
+        members = tuple(started_member(kind, member_settings(settings, forget), [first]) for forget in ways)
         odds = Odds.equal(len(members), members[0].targets)
         return cls(settings, members, odds, WeightRecord.start(odds.weights))
 
@@ -193,7 +198,7 @@ class Bank(State):
         return replace(self, members=members, odds=odds, record=record), found
 
     def with_settings(self, settings: Settings) -> "Bank":
-        kinds = [settings.forgetting_by(member.settings.forgetting) for member in self.members]
+        kinds = [member_settings(settings, member.settings.forgetting) for member in self.members]
         members = tuple(
             wrapped(member.with_settings(one), one) for member, one in zip(self.members, kinds, strict=True)
         )
@@ -235,7 +240,7 @@ class Bank(State):
         K = saved.count(f"{name}.members.length")
         expect(1 <= K <= len(ways))
         members = tuple(
-            restored_member(kind, settings.forgetting_by(forget), saved, f"{name}.members.{i}", sizes)
+            restored_member(kind, member_settings(settings, forget), saved, f"{name}.members.{i}", sizes)
             for i, forget in enumerate(ways[:K])
         )
         return saved.tree(cls, name, {**sizes, "K": K}, settings=settings, members=members)

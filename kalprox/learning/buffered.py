@@ -24,6 +24,7 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.state import State
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking
+from kalprox.noise import Noise
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.times import in_order
 
@@ -217,9 +218,20 @@ class Buffered:
         return self._rows.quantiles() if self._rows else self._tracking.quantiles
 
     @property
-    def std_doubt(self) -> str:
-        """Why standard errors may be too small, as of the last fold, in a sentence; empty if nothing is known of it."""
-        return "" if self.folded is None else self.folded.belief.std_doubt
+    def noise(self) -> Noise:
+        """The noise variance used in predictions, and its degrees of freedom."""
+        row_filter = self.followed()
+        return self.state.belief.noise if row_filter is None else Noise(*map(np.asarray, row_filter.noise()))
+
+    @property
+    def structure_doubt(self) -> str:
+        """What a structure drops, as of the last fold, in a sentence; empty if that is nothing."""
+        return "" if self.folded is None or self.settings.structure is None else self.folded.belief.std_doubt
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the information of the rows has the moments of their features."""
+        return self.folded is not None and self.folded.linear_information is not None
 
     @property
     def _time(self) -> float | None:
@@ -244,8 +256,7 @@ class Buffered:
             recent = self._recent if self._rows is None else self._rows
             found: LiveFilter | None = None if recent is None else recent.following()
         else:
-            is_linear = self.folded is not None and self.folded.linear_information is not None
-            recent = self._rows if is_linear else self._recent
+            recent = self._rows if self.is_linear else self._recent
             found = None if recent is None else recent.followed()
         expected = isinstance(found, MatchingFilter) and found.offsets
         return found if offsets is expected else None

@@ -1,13 +1,14 @@
-"""Which settings may change between calls of partial_fit: all but those that the rows learned so far depend on."""
+"""Which settings may change as rows are learned, all but those that these depend on, and which models merge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kalprox.learning.rule import FACTS, is_one_of
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 
-__all__ = ["FIXED", "Fixed", "check_change"]
+__all__ = ["FIXED", "Fixed", "check_alike", "check_change", "settings_for"]
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,46 @@ def check_change(before: Settings, now: Settings) -> None:
     for fixed in FIXED:
         if changes := fixed.changes(before, now):
             raise ValueError(f"{'; '.join(changes)} between calls of partial_fit, because {fixed.why}: use fit.")
+
+
+def settings_for(now: Settings, given: Settings | None, *, fitted: bool, clusters: bool = False) -> Settings:
+    """Return the settings of more rows, with clusters or without: those that are `given`, or else those of `now`.
+
+    They are those of now if they are equal to them: an unpickled model has other objects for the same.
+    """
+    known = given is None or given is now or not given.changed(now)
+    if given is None or known:
+        found = now
+    elif given.awaits_alpha and fitted and now.chooses_alpha:
+        found = given.with_alpha(now.alpha)
+    else:
+        found = given
+        if fitted:
+            check(given, way="one pass")
+    if not clusters and (known or now.coef_cov != "clustered" or found.parameters["coef_cov"] != "auto"):
+        return found
+    if fitted and now.coef_cov != found.clustered().coef_cov:
+        raise ValueError(
+            "Clusters are given, and the rows learned so far had none: give the clusters (groups) of all rows, "
+            "from the first batch on, or leave them out."
+        )
+    return found.clustered()
+
+
+def check_alike(mine: Settings, theirs: Settings) -> None:
+    """Raise a ValueError unless models with these settings can be merged."""
+    if different := mine.changed(theirs):
+        a, b = mine.parameters, theirs.parameters
+        raise ValueError(
+            "merge needs two models with the same settings; these differ in "
+            + ", ".join(f"{name} ({a[name]!r} and {b[name]!r})" for name in different)
+            + "."
+        )
+    if mine.coef_cov != theirs.coef_cov:
+        raise ValueError("merge needs the clusters of all rows, or of none: one of these models was given clusters.")
+    if mine.alpha != theirs.alpha:
+        raise ValueError(
+            "merge needs two models with the same alpha; alpha='auto' has chosen "
+            f"{mine.alpha:.4g} and {theirs.alpha:.4g}. Give one number to both."
+        )
+    check(mine, way="merge")

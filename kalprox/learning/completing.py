@@ -217,6 +217,11 @@ class GapReader:
     belief: Belief
     moments: FeatureMoments
 
+    @classmethod
+    def of(cls, state: State, gaps: Gaps, settings: Settings) -> "GapReader":
+        """Return what predicts rows as they are known in a state."""
+        return cls(state.belief, moments_of(state, gaps, settings))
+
     def _completed(self, X: Array) -> tuple[Array, dict[str, Array]]:
         coef = self.belief.coef if self.moments.cov is not None else None
         done = self.moments.completed(X, coef)

@@ -5,9 +5,18 @@ from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.learning.errors import StandardErrors
+from kalprox.learning.gaps import Gaps
+from kalprox.learning.settings import Settings
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["ApproximateMerge", "PenaltyTooStrong", "doubt_of_merge", "doubt_of_penalty"]
+__all__ = [
+    "ApproximateMerge",
+    "PenaltyTooStrong",
+    "doubt_of_errors",
+    "doubt_of_merge",
+    "doubt_of_penalty",
+    "doubt_of_weights",
+]
 
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
 _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
@@ -19,6 +28,23 @@ class PenaltyTooStrong(RuntimeWarning):
 
 class ApproximateMerge(RuntimeWarning):
     """Two models were merged whose rows had been linearised at different estimates."""
+
+
+def doubt_of_weights(settings: Settings) -> str:
+    """Say that the weights of rows are taken for repetitions, where there are no robust errors; else empty."""
+    if settings.coef_cov != "model" or settings.parameters["coef_cov"] != "auto" or not settings.weighs_scores:
+        return ""
+    without = "structure=None" if settings.structure is not None else "a forget other than 'auto'"
+    return (
+        "The standard errors take the weights of rows (class_weight, or weight_kind='precision') for repetitions, "
+        f"and are too small where these are above 1: robust ones, which do not, need {without}. Set "
+        "coef_cov='model' if repetitions are meant."
+    )
+
+
+def doubt_of_errors(belief: StandardErrors, gaps: Gaps, rows: int) -> str:
+    """Say why standard errors of coefficients may be too small; empty if nothing is known of it."""
+    return doubt_of_weights(belief.settings) or belief.std_doubt or gaps.std_doubt(rows)
 
 
 def doubt_of_merge(distance: float) -> str:

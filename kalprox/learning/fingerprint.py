@@ -10,7 +10,7 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.information import Information
 
-__all__ = ["SIZE", "fingerprint", "of_moments", "overlap"]
+__all__ = ["SIZE", "check_apart", "fingerprint", "of_moments"]
 
 SIZE = 7  # numbers in a fingerprint
 _TOL = 1e-9  # far above the rounding of sums over rows, far below the difference that another row makes
@@ -38,9 +38,14 @@ def of_moments(rows: float, weight: float, mean: Array, std: Array, d: int) -> A
     return np.array([rows, weight, mean[d], std[d], r @ place, np.abs(r) @ np.abs(place), r @ spread])
 
 
-def overlap(mine: Array, theirs: Array) -> bool:
-    """Whether one of my fingerprints, shape (m, 7), is one of theirs, shape (n, 7), up to rounding."""
+def check_apart(mine: Array, theirs: Array) -> None:
+    """Raise a ValueError if one of my fingerprints, shape (m, 7), is one of theirs, shape (n, 7), up to rounding."""
     rows, weight, mean, std, _, size, _ = mine.T
     target, place = _TOL * std + _ROUNDING * np.abs(mean), _TOL + _ROUNDING * size
     same = [_TOL * rows, _TOL * weight, target, target, place, _TOL * size + _TOL, np.full(len(mine), _TOL)]
-    return bool((np.abs(mine[:, None] - theirs[None]) <= np.column_stack(same)[:, None]).all(axis=-1).any())
+    if (np.abs(mine[:, None] - theirs[None]) <= np.column_stack(same)[:, None]).all(axis=-1).any():
+        raise ValueError(
+            "The models have rows in common: both have learned the same rows, or one of them was merged from a "
+            "model of rows that the other has, too. Merge models of different rows, or set allow_overlap=True "
+            "(--allow-overlap on the command line) if these rows are to count twice."
+        )

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kalprox.base.text import code, count, names, printable
+from kalprox.calibration import Verdict
 from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import doubt_of_merge
+from kalprox.learning.doubts import doubt_of_errors, doubt_of_merge
 from kalprox.learning.learner import Learner
 from kalprox.learning.summary import about_changes
+from kalprox.learning.targets import accepts_any
 from kalprox.models import LINKS
 from kalprox.sources.notes import NO_NOTES, Notes
 
-__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline"]
+__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline", "verdict_of"]
 
 _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
@@ -211,7 +213,7 @@ def _missingness(learner: Learner, columns: Sequence[str]) -> Iterator[Line]:
         if learner.settings.missing == "marginalize"
         else "The gaps are taken to be independent of the target and of all features (missing completely at random)"
     )
-    informative = learner.tracking.informative
+    informative = learner.stream.tracking.informative
     if informative is None:
         yield Line("Missing", f"{assumed}. That was not tested: too few rows with gaps were scored.", True)
     elif informative.found:
@@ -302,7 +304,7 @@ def _estimate(learner: Learner) -> Iterator[Line]:
     if (outside := belief.targets_outside) > 0:
         low, high = LINKS[settings.link].range
         text = f"{outside:,.10g} lie outside {low:.4g} to {high:.4g}, the range of the link {settings.link!r}"
-        any_allowed = settings.any_target
+        any_allowed = accepts_any(settings)
         text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
         yield Line("Targets", text, any_allowed)
     if not belief.converged or (not belief.predicts and belief.message):
@@ -312,7 +314,7 @@ def _estimate(learner: Learner) -> Iterator[Line]:
         yield Line("Penalty", _AT_LIMIT[belief.alpha_limit])
     for label, doubt in (
         ("Noise", belief.noise.reason),
-        ("Errors", belief.why_no_std or learner.std_doubt),
+        ("Errors", belief.why_no_std or doubt_of_errors(belief, learner.gaps, learner.n_rows)),
         ("Intervals", belief.interval_doubt),
         ("Merge", doubt_of_merge(belief.merge_distance) if belief.merge_distance else ""),
     ):
@@ -336,9 +338,15 @@ def _changes(learner: Learner) -> Iterator[Line]:
     yield Line("Changes", f"{about_changes(learner)}.{advice}", stays or changes is None)
 
 
+def verdict_of(learner: Learner, *, in_time: bool = False) -> Verdict:
+    """Return the verdict on the score; the rows of a model that forgets or looks for changes are in time order."""
+    settings = learner.settings
+    in_time = in_time or settings.forgets or settings.change_points is not None
+    return learner.score.verdict()._replace(in_time=in_time)
+
+
 def _verdict(learner: Learner, columns: Sequence[str], in_time: bool) -> Line:
-    verdict = learner.verdict()
-    verdict = verdict._replace(in_time=in_time or verdict.in_time)
+    verdict = verdict_of(learner, in_time=in_time)
     if not verdict.rows > 0 and not verdict.undetermined > 0:
         why = verdict.reason or "no row was predicted before it was learned"
         return Line("Verdict", f"not judged, because {why}.", True)

@@ -113,7 +113,7 @@ class Matched(State):
         loss, kind = self.settings.likelihood, self.settings.forgetting
         step = kind.of_intercept
         A, b = np.array(self.A, order="F"), self.b.copy()
-        return MatchedFilter(self.fixed, loss, self._prior, A, b, self.rows, self.settings.forget, step)
+        return MatchedFilter(self.fixed, loss, self._prior, A, b, self.rows, self.settings.forgetting.per_row, step)
 
     @cached_property
     def _prior(self) -> Array:

@@ -172,7 +172,7 @@ class MomentFilter:
 
     def learn(self, x: Array, y: float, weight: float = 1.0, count: float = 1.0) -> None:
         """Update the moments in place by a row x of shape (d,) with target y that counts `count` times. O(d^2)."""
-        forget, row = self.settings.forget, np.append(x, y)
+        forget, row = self.settings.forgetting.per_row, np.append(x, y)
         row -= self.origin
         rows = squares = count
         if forget != 1:  # see `kalprox.sources.forgetting`

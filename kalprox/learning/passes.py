@@ -132,4 +132,4 @@ def faded_source(settings: Settings, source: Source) -> Source:
 
 def forget_of(settings: Settings) -> Any:
     """Return what the proximal filter takes as its forgetting."""
-    return settings.forgetting if settings.by_time else settings.forget
+    return settings.forgetting if settings.by_time else settings.forgetting.per_row

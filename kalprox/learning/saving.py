@@ -14,9 +14,13 @@ import kalprox.penalties
 import kalprox.regularizers
 import kalprox.structures
 from kalprox import model_file
-from kalprox.base.tree import Saved, expect, flatten
+from kalprox.base.tree import Saved, expect, flatten, is_count
 from kalprox.forgetting import Forgetting
+from kalprox.learning.buffered import Buffered
+from kalprox.learning.fingerprint import SIZE
+from kalprox.learning.gaps import Gaps
 from kalprox.learning.learner import Learner
+from kalprox.learning.pending import PendingRows
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
@@ -24,7 +28,7 @@ from kalprox.penalties import Penalty
 from kalprox.regularizers import Regularizer
 from kalprox.structures import Structure
 
-__all__ = ["from_parts", "from_plain_setting", "learner_parts", "load_learner", "plain_setting", "save_learner"]
+__all__ = ["from_parts", "from_plain_setting", "learner_parts", "n_held", "plain_setting", "save_learner"]
 
 # what an estimator has, and a learner has not
 _ESTIMATOR = ("class_weight", "classes")
@@ -50,11 +54,6 @@ def save_learner(file: str | PathLike[str], header: dict[str, Any], arrays: dict
     model_file.write(file, header, arrays, rebuilt)
 
 
-def load_learner(file: str | PathLike[str]) -> tuple[Learner, dict[str, Any]]:
-    """Read the learner that `save_learner` wrote, and the properties saved with it; else raise `ModelFileError`."""
-    return from_parts(file, *model_file.read(file))
-
-
 def learner_parts(
     learner: Learner, *, n_features: int, feature_names: list[str] | None, estimator_settings: dict[str, Any]
 ) -> Parts:
@@ -69,9 +68,55 @@ def learner_parts(
         "feature_names": feature_names,
     }
     arrays: dict[str, np.ndarray] = {}
-    for name, value in learner.saved().items():
+    for name, value in _values(learner).items():
         flatten(name, value, header, arrays)
     return header, arrays
+
+
+def n_held(learner: Learner) -> int:
+    """Return the number of rows that are held as they came, and that a model file would hold too."""
+    waiting = 0 if learner.pending is None else len(learner.pending)
+    return learner.stream.n_held + learner.gaps.n_held + waiting
+
+
+def _values(learner: Learner) -> dict[str, Any]:
+    """Return the state of a learner as values that can be saved; see `kalprox.base.tree`."""
+    settings, found = learner.settings, learner.stream.saved()
+    if len(learner.merged):
+        found["merged"] = learner.merged
+    if settings.fills_gaps or learner.gaps.unlabelled:
+        found["gaps"] = learner.gaps
+    if learner.pending is not None:
+        found["pending"] = learner.pending.saved()
+    if settings.chooses_alpha and not settings.is_exact:
+        found["alpha"] = np.array(settings.alpha)
+    if settings.coef_cov == "clustered":
+        found["clustered"] = True
+    return found
+
+
+def _restored(settings: Settings, d: int, saved: Saved) -> Learner:
+    """Return the learner of d features of which `_values` returned these values."""
+    settings = settings.clustered() if "clustered" in saved.header else settings
+    if settings.awaits_alpha:
+        expect(saved["alpha"].shape == () and 0 < saved["alpha"] < np.inf)
+        settings = settings.with_alpha(float(saved["alpha"]))
+    sizes: dict[str, int | None] = {name: saved.header[f"sizes.{name}"] for name in ("k", "o", "p")}
+    expect(saved.count("sizes.d") == d and is_count(sizes["p"]))
+    expect(all(sizes[name] is None or is_count(sizes[name]) for name in ("k", "o")))
+    sizes["d"] = d
+    learner = Learner(settings)
+    learner.stream = Buffered.restored(settings, saved, sizes)
+    if "gaps" in saved:
+        learner.gaps = saved.tree(Gaps, "gaps", sizes)
+    if "merged" in saved:
+        learner.merged = saved["merged"]
+        expect(learner.merged.ndim == 2 and learner.merged.shape[1] == SIZE and len(learner.merged))
+        expect(np.isfinite(learner.merged).all())
+    if "pending" in saved:
+        learner.pending = PendingRows.restored(d, saved)
+    learner.n_rejected = saved.count("n_rejected")
+    return learner
 
 
 def from_parts(
@@ -93,7 +138,7 @@ def from_parts(
         expect(d >= 1 and (names is None or (type(names) is list and len(names) == d)))
         expect(names is None or (all(isinstance(name, str) for name in names)))
         settings = Settings.of(**parameters)
-        learner = Learner.restored(settings, d, saved)  # which compares d with the arrays first
+        learner = _restored(settings, d, saved)  # which compares d with the arrays first
         _try_penalty(settings, d)
         if try_out:
             with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -140,7 +140,7 @@ class Settings:
             _structure(structure),
             parameters,
         )
-        if coef_cov == "auto" and settings._weighs_scores and settings.structure is None and not settings.is_bank:
+        if coef_cov == "auto" and settings.weighs_scores and settings.structure is None and not settings.is_bank:
             settings = replace(settings, coef_cov="robust")
         check(settings)
         named = settings.parameter_names
@@ -164,11 +164,6 @@ class Settings:
     def chooses_alpha(self) -> bool:
         """Whether alpha is, or was, chosen from the rows."""
         return isinstance(self.parameters["alpha"], str)
-
-    @cached_property
-    def forget(self) -> float:
-        """The forgetting factor of `ByRow`; 1 for the other kinds, see `forgets`."""
-        return self.forgetting.per_row
 
     @cached_property
     def forgets(self) -> bool:
@@ -199,24 +194,12 @@ class Settings:
         return (self.is_exact and self.missing != "marginalize") or self.likelihood.interacts
 
     @property
-    def _weighs_scores(self) -> bool:
+    def weighs_scores(self) -> bool:
         """Whether rows have weights that are neither repetitions nor precisions of a noise that is learned.
 
         The likelihood does not say how uncertain an estimate with such weights is, and the scores of the rows do.
         """
         return self.class_weights is not None or (self.weight_kind == "precision" and not self.likelihood.learns_noise)
-
-    @property
-    def std_doubt(self) -> str:
-        """Says that the weights of rows are taken for repetitions, where there are no robust errors; else empty."""
-        if self.coef_cov != "model" or self.parameters["coef_cov"] != "auto" or not self._weighs_scores:
-            return ""
-        without = "structure=None" if self.structure is not None else "a forget other than 'auto'"
-        return (
-            "The standard errors take the weights of rows (class_weight, or weight_kind='precision') for repetitions, "
-            f"and are too small where these are above 1: robust ones, which do not, need {without}. Set "
-            "coef_cov='model' if repetitions are meant."
-        )
 
     def clustered(self) -> "Settings":
         """Return these settings for rows whose clusters are given; raise a ValueError if they would be ignored."""
@@ -239,11 +222,6 @@ class Settings:
     def fills_gaps(self) -> bool:
         """Whether missing features are completed, and rows that lack them are learned."""
         return self.missing in FILLED
-
-    @property
-    def any_target(self) -> bool:
-        """Whether targets outside the range of the link are learned."""
-        return getattr(self.likelihood, "targets", "range") == "any"
 
     @cached_property
     def noise_depends_on_inputs(self) -> bool:
@@ -297,10 +275,6 @@ class Settings:
             return list(columns)
         return self.parameter_names or [f"theta[{j}]" for j in range(d)]
 
-    def forgetting_by(self, forget: Forgetting) -> "Settings":
-        """Return these settings with one way to forget, for a member of a bank, whose predictions are needed."""
-        return replace(self, forgetting=forget, diagnose=True, parameters={**self.parameters, "forget": forget})
-
     def model(self, outputs: int | None = None) -> Model:
         """Return the model h with this number of linear outputs; None for one output, and for functions."""
         if self.function is not None:
@@ -311,31 +285,6 @@ class Settings:
     def gamma(self) -> float | None:
         """The noise precision; None if the noise variance is learned."""
         return None if self.noise_var is None else 1 / self.noise_var
-
-    def first_theta(self, size: int, jacobian: Array | None) -> Array:
-        """Return `start` in the coordinates of the design, or zeros if no start was given.
-
-        `jacobian` is the matrix of the design that maps theta to (intercept, coef), None for a function.
-        """
-        if self.start is None:
-            return np.zeros(size)
-        try:
-            start = np.asarray(self.start, float)
-        except (TypeError, ValueError):
-            raise ValueError(f"start must be a vector of numbers; got {self.start!r}.") from None
-        if jacobian is None:
-            if start.ndim != 1 or start.size == 0 or not np.isfinite(start).all():
-                raise ValueError(
-                    "start must be a vector of finite numbers, one for each entry of theta that the function uses; got "
-                    f"{self.start!r}."
-                )
-            return start
-        if start.shape != (size,):
-            raise ValueError(
-                "start must have one entry per coefficient, the intercept first: "
-                f"expected {(size,)}, got {start.shape}."
-            )
-        return np.linalg.solve(jacobian, start)
 
     def changed(self, other: "Settings", *names: str) -> list[str]:
         """Return which parameters (of `names`, or of all) differ between these settings and `other`."""

@@ -13,6 +13,7 @@ from scipy import special
 from kalprox.base.arrays import Array
 from kalprox.base.text import printable
 from kalprox.learning.belief import Belief
+from kalprox.learning.doubts import doubt_of_weights
 from kalprox.learning.learner import Learner
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.mixed import MixedBelief
@@ -132,7 +133,7 @@ class Summary:
         has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
         coef, std, ends, dof = _read(belief, level)
-        why = belief.why_no_std or belief.noise.reason or belief.settings.std_doubt
+        why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings)
         notes: list[str] = [why] if why else []
         t, p = _tests(belief, coef, std, dof, notes)
         r2, edf, evidence = _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)

@@ -15,7 +15,7 @@ from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
 from kalprox.sources import Block, Source
 
-__all__ = ["Seen", "Targets", "check_targets"]
+__all__ = ["Seen", "Targets", "accepts_any", "check_targets"]
 
 _FALSE_ALARMS = 1e-3  # about the probability that targets with normal noise about the link are refused
 
@@ -81,6 +81,11 @@ class Seen:
         return Seen(self.X + other.X, self.y + other.y, self.offsets + other.offsets)
 
 
+def accepts_any(settings: Settings) -> bool:
+    """Whether targets outside the range of the link are learned."""
+    return getattr(settings.likelihood, "targets", "range") == "any"
+
+
 def check_targets(settings: Settings, seen: Targets, new: Targets, rows: Block | Source) -> None:
     """Raise a ValueError if targets lie outside the range of the link by more than noise can explain.
 
@@ -118,7 +123,7 @@ def _refused(settings: Settings, seen: Targets, new: Targets) -> tuple[str, floa
     largest = max(bottom - new.low, new.high - top)
     if not settings.likelihood.location and largest > 0:
         return "where the likelihood gives them no probability", 0.0
-    if settings.any_target or largest <= 0 or n < (2 if settings.noise_var is None else 1):
+    if accepts_any(settings) or largest <= 0 or n < (2 if settings.noise_var is None else 1):
         return None
     std, dof = _noise(settings, seen, top - bottom)
     if np.isinf(top - bottom) and 2 * seen.outside - n > _quantile(_FALSE_ALARMS, np.inf) * n**0.5:

@@ -81,10 +81,35 @@ def coef_regularizer(settings: Settings, design: Design) -> Regularizer:
 def first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
     jacobian = None if settings.start is None else design.jacobian()  # a matrix of d x d numbers
-    theta, g = settings.first_theta(design.size, jacobian), coef_regularizer(settings, design)
+    theta, g = _start(settings, design.size, jacobian), coef_regularizer(settings, design)
     if settings.start is None and not np.isfinite(g.value(theta)):
         return np.asarray(g.prox(theta))  # type: ignore[attr-defined]
     return theta
+
+
+def _start(settings: Settings, size: int, jacobian: Array | None) -> Array:
+    """Return `start` in the coordinates of the design, or zeros if no start was given.
+
+    `jacobian` is the matrix of the design that maps theta to (intercept, coef), None for a function.
+    """
+    if settings.start is None:
+        return np.zeros(size)
+    try:
+        start = np.asarray(settings.start, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"start must be a vector of numbers; got {settings.start!r}.") from None
+    if jacobian is None:
+        if start.ndim != 1 or start.size == 0 or not np.isfinite(start).all():
+            raise ValueError(
+                "start must be a vector of finite numbers, one for each entry of theta that the function uses; got "
+                f"{settings.start!r}."
+            )
+        return start
+    if start.shape != (size,):
+        raise ValueError(
+            f"start must have one entry per coefficient, the intercept first: expected {(size,)}, got {start.shape}."
+        )
+    return np.linalg.solve(jacobian, start)
 
 
 def first_intercept(likelihood: Likelihood, blocks: list[Block], weak: float) -> float:

@@ -14,7 +14,7 @@ from kalprox.display import plots, readings
 from kalprox.display.axes import is_narrow, label_ends, thousands
 from kalprox.display.style import FAINT, line_style
 from kalprox.jobs.model import TableModel
-from kalprox.learning.headline import as_options
+from kalprox.learning.headline import as_options, verdict_of
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
 from kalprox.reports.drawing import drawn
@@ -34,7 +34,7 @@ def section(fitted: TableModel) -> Section:
     """Nominal and observed coverage, the PIT histogram, and a table of scores."""
     score, title = fitted.learner.score, "Calibration"
     table = summary.calibration(fitted)
-    verdict = fitted.learner.verdict()
+    verdict = verdict_of(fitted.learner)
     if not score.rows > 0:
         text = f"Not judged, because {as_options(verdict.reason)}." if verdict.reason else _NOT_SCORED
         return Section(title, text, [], [table])

@@ -8,6 +8,7 @@ from kalprox.calibration import LEVELS, CategoryCalibration, ClassCalibration
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
+from kalprox.learning.saving import n_held
 from kalprox.learning.summary import (
     TINY,
     about_changes,
@@ -89,7 +90,7 @@ def contents(fitted: TableModel) -> str:
     parts = {
         "refused cells": sum(row["value"] != "" for row in quality.first),
         "examples of unknown levels or rounded numbers": examples,
-        "held rows": fitted.learner.n_held,
+        "held rows": n_held(fitted.learner),
         "ranges of columns": len(quality.low),
         "levels": sum(map(len, levels.values())),
         "classes": len(columns.classes),
@@ -212,7 +213,7 @@ def _mean_area(areas: np.ndarray) -> float:
 
 def conformal(fitted: TableModel) -> list[Table]:
     """How many rows the conformal intervals contained that were issued for them; no table if there were none."""
-    quantiles = fitted.learner.quantiles
+    quantiles = fitted.learner.stream.quantiles
     if quantiles.rows == 0:
         return []
     names = [f"within {level:.0%}" for level in CONFORMAL_LEVELS[::-1]]

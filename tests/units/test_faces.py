@@ -57,7 +57,7 @@ def read_filter(X, y, w, settings):
     checked, h, g = problem(settings, X.shape[1])
     ones = np.column_stack([np.ones(len(X)), X])
     if checked.is_exact:
-        alg = kp.proximal_filter(h, g, gamma=checked.gamma, forget=checked.forget)
+        alg = kp.proximal_filter(h, g, gamma=checked.gamma, forget=checked.forgetting.per_row)
         state = alg.init(np.zeros(ones.shape[1]), None)
         for i in range(0, len(X), 70):
             state = alg.step(state, ones[i : i + 70], y[i : i + 70], None if w is None else w[i : i + 70])

@@ -15,7 +15,7 @@ LINEAR = Window(50), RandomWalk(0.1)
 
 def test_a_number_is_forgetting_by_row():
     assert forgetting_of(0.9) == ByRow(0.9) and forgetting_of(ByTime(2.0)) == ByTime(2.0)
-    assert Settings.of(forget=0.9).forgetting == ByRow(0.9) and Settings.of(forget=0.9).forget == 0.9
+    assert Settings.of(forget=0.9).forgetting == ByRow(0.9) and Settings.of(forget=0.9).forgetting.per_row == 0.9
     assert not Settings.of().forgets and not RandomWalk(0.0).forgets and RandomWalk(0, intercept=1e-3).forgets
 
 

@@ -275,7 +275,7 @@ def test_rows_that_wait_to_be_folded_are_saved(targets, tmp_path):
     straight = KalproxRegressor(diagnose=False, penalty="ridge").fit(X[:10], y[:10])
     for i in range(10, 290):
         straight.partial_fit(X[i : i + 1], y[i : i + 1])
-    assert straight._learner._stream._buffer
+    assert straight._learner.stream._buffer
     np.testing.assert_array_equal(model.coef_, straight.coef_)
     np.testing.assert_array_equal(model.covariance_, straight.covariance_)
 

@@ -293,7 +293,7 @@ def test_a_merged_model_knows_its_parts_and_tells_its_file(tmp_path):
         return KalproxRegressor(penalty="ridge").fit(X[30 * i : 30 * i + 30], y[30 * i : 30 * i + 30])
 
     there, back = part(0).merge(part(1)), part(1).merge(part(0))
-    np.testing.assert_array_equal(there._learner._merged, back._learner._merged)
+    np.testing.assert_array_equal(there._learner.merged, back._learner.merged)
     there.partial_fit(X[60:90], y[60:90])
     there.save(tmp_path / "model.kalprox")
     loaded = KalproxRegressor.load(tmp_path / "model.kalprox")

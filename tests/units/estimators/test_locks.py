@@ -34,7 +34,7 @@ def test_what_is_pickled_does_not_grow_while_it_is():
     X, y = rows(100)
     model = KalproxRegressor(penalty="ridge").fit(X, y)
     _ = model.coef_std_, model.predict(X, return_std=True)
-    belief = model._learner._stream.folded.belief
+    belief = model._learner.stream.folded.belief
     assert {"posterior", "design"} <= set(vars(belief))
     for part in (belief, belief.design, belief.information):
         assert set(part.__getstate__()) == {field.name for field in dataclasses.fields(part)}

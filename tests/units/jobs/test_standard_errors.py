@@ -455,8 +455,8 @@ def test_merged_models_have_the_errors_of_all_rows(tmp_path, kind, engine):
     both = TableModel.load(tmp_path / "both.kalprox")
     np.testing.assert_allclose(errors(both.model), reference(X, y, day, kind), rtol=0.02)
     assert both.belief.sandwich.count == 60 if kind == "clustered" else both.belief.sandwich.count > 3900
-    parts = [TableModel.load(model).learner.quantiles for model in models]
-    quantiles = both.learner.quantiles
+    parts = [TableModel.load(model).learner.stream.quantiles for model in models]
+    quantiles = both.learner.stream.quantiles
     assert quantiles.rows == sum(one.rows for one in parts) and (quantiles.rows == 0) == bool(engine)
     np.testing.assert_array_equal(quantiles.missed, sum(one.missed for one in parts))
     # An estimator whose clusters are numbers merges with a model of files, in which they are text.
@@ -487,7 +487,7 @@ def test_the_command_predicts_conformal_intervals(folder, tmp_path):
     assert "level must be one of 0.5, 0.8, 0.9, 0.95, 0.99" in refused.output
     shown = invoke("show", model).output
     assert "Conformal intervals: the share of the rows" in " ".join(shown.split())
-    coverage = fitted.learner.quantiles.coverage
+    coverage = fitted.learner.stream.quantiles.coverage
     assert all(f"{share:.1%}" in shown for share in coverage)
     np.testing.assert_allclose(coverage, [0.5, 0.8, 0.9, 0.95, 0.99], atol=0.03)
 
@@ -501,7 +501,7 @@ def test_they_cover_their_level_whatever_the_blocks(tmp_path):
     pq.write_table(frame(X, y, np.zeros(n)), tmp_path / "rows.parquet")
     for memory in ("1GB", "2MB"):  # blocks of 32,768 and of 3,276 rows
         invoke("fit", tmp_path / "rows.parquet", *FIT, "--memory", memory, "--out", tmp_path / "model.kalprox")
-        quantiles = TableModel.load(tmp_path / "model.kalprox").learner.quantiles
+        quantiles = TableModel.load(tmp_path / "model.kalprox").learner.stream.quantiles
         assert quantiles.rows > n - 10
         # With steps of one length the error is how far the quantiles moved, over step and rows; see `Quantiles`.
         moved = np.abs(quantiles.ends - Quantiles.normal(None).ends).sum(axis=1)

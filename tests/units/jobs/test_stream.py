@@ -10,6 +10,7 @@ from command import invoke
 
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
+from kalprox.learning.saving import n_held
 from kalprox.sources.quarantine import read_quarantine
 
 
@@ -344,7 +345,7 @@ def test_a_stream_without_samples_keeps_no_values(tmp_path):
     for file in ("bad.csv", "m.kalprox", "c.ckpt"):
         assert b"secret" not in (tmp_path / file).read_bytes()
     assert "secret" not in result.output
-    assert TableModel.load(tmp_path / "m.kalprox").learner.n_held == 0
+    assert n_held(TableModel.load(tmp_path / "m.kalprox").learner) == 0
 
 
 @pytest.mark.slow

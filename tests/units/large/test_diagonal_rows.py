@@ -40,8 +40,8 @@ def test_the_filter_equals_the_belief(about, weighted):
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.std, expected.std, rtol=1e-9)
         np.testing.assert_allclose(learner.mean(new), expected.mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(learner.noise.variance, belief.noise.variance, rtol=1e-9)
-    assert isinstance(learner._stream._recent, DiagonalRows) and len(learner._stream._recent) == 39  # all but the first
+        np.testing.assert_allclose(learner.stream.noise.variance, belief.noise.variance, rtol=1e-9)
+    assert isinstance(learner.stream._recent, DiagonalRows) and len(learner.stream._recent) == 39  # all but the first
     after = learner.belief
     for name in ("mean", "rows", "squares", "rss", "traces", "prior_precision"):
         mine, theirs = (np.asarray(getattr(one.data, name)) for one in (after, belief))
@@ -82,7 +82,7 @@ def test_rows_that_the_filter_leaves_to_the_belief():
     learner = Learner(settings)
     first, second, *_ = blocks(3)
     learner.learn(first)
-    rows = learner._stream._recent
+    rows = learner.stream._recent
     assert rows.takes(second) and not rows.takes(Block(second.X.toarray(), second.y))
     assert not rows.takes(Block(second.X.tocsc(), second.y))
     assert not rows.takes(Block(second.X[:, :5], second.y)) and not rows.takes(Block(second.X, second.y, np.zeros(1)))
@@ -95,11 +95,11 @@ def test_rows_that_the_filter_leaves_to_the_belief():
     np.testing.assert_allclose(learner.belief.coef, other.belief.coef, rtol=1e-12)
     dense = Learner(settings)
     dense.learn(Block(first.X.toarray() + 1.0, first.y))  # its columns are centred
-    assert dense._stream._recent is None
+    assert dense.stream._recent is None
     lasso = KalproxRegressor(structure="diagonal", penalty="l1", diagnose=False).fit(
         first.X.toarray() + np.eye(30), np.arange(30.0)
     )
-    assert lasso._learner._stream._recent is None
+    assert lasso._learner.stream._recent is None
 
 
 def test_bad_rows_change_nothing():

@@ -6,7 +6,7 @@ from scipy import stats
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.forgetting import ByRow, RandomWalk
-from kalprox.learning.bank import Bank, predicted, ways_to_forget
+from kalprox.learning.bank import Bank, member_settings, predicted, ways_to_forget
 from kalprox.learning.bank_weights import RATES, Odds, WeightRecord
 from kalprox.learning.exact import Exact
 from kalprox.learning.learner import Learner
@@ -92,7 +92,7 @@ def test_weights_are_those_of_members_that_run_alone(penalty):
 def test_a_bank_of_one_member_is_that_member():
     X, y = drifting(1)
     settings = Settings.of(forget="auto", penalty="ridge")
-    way = settings.forgetting_by(ByRow(0.99))
+    way = member_settings(settings, ByRow(0.99))
     odds = Odds.equal(1, None)
     bank = Bank(settings, (Exact.start(way, [Block(X, y)]),), odds, WeightRecord.start(odds.weights))
     bank = bank.learn(Block(X, y)).belief

@@ -68,17 +68,17 @@ def test_the_std_of_what_is_known_grows_while_no_row_comes():
     x, now = X[:5], times[-1]
     variances = []
     for halves in (0, 1, 2, 10):
-        later = learner.belief_at(now + halves * HALF_LIFE)
+        later = learner.state.ahead(now + halves * HALF_LIFE).belief
         np.testing.assert_allclose(later.mean(x), belief.mean(x), rtol=1e-10)
         assert float(later.noise.variance) == pytest.approx(float(belief.noise.variance))
         variances.append(later.posterior.leverage(later.design.rows(x)))
     np.testing.assert_allclose(variances / variances[0], np.outer([1, 2, 4, 1024], np.ones(5)), rtol=1e-10)
     ridge = learned(X, y, times, penalty="ridge")
-    far = ridge.belief_at(now + 100 * HALF_LIFE)
+    far = ridge.state.ahead(now + 100 * HALF_LIFE).belief
     np.testing.assert_allclose(far.coef, 0, atol=1e-9)  # the prior is left
     np.testing.assert_allclose(far.coef_std, np.sqrt(float(far.noise.variance)), rtol=1e-6)
     with pytest.raises(ValueError, match="must not be before that of the last row"):
-        learner.belief_at(now - 1)
+        learner.state.ahead(now - 1)
 
 
 def test_a_direction_that_is_not_visited_for_long_is_forgotten():
@@ -129,9 +129,9 @@ def test_every_likelihood_forgets_by_time(likelihood):
         by_row.learn(Block(X[start : start + 60], y[start : start + 60]))
     np.testing.assert_allclose(by_time.belief.coef, by_row.belief.coef, rtol=1e-8)
     np.testing.assert_allclose(by_time.belief.coef_std, by_row.belief.coef_std, rtol=1e-8)
-    now, later = (by_time.belief_at(239.0 + t).predict(X[:3]) for t in (0, 2 * kind.half_life))
+    now, later = (by_time.state.ahead(239.0 + t).belief.predict(X[:3]) for t in (0, 2 * kind.half_life))
     assert (np.abs(now.mean - later.mean) < 0.5).all()
-    stds = [by_time.belief_at(239.0 + t).coef_std for t in (0, kind.half_life, 8 * kind.half_life)]
+    stds = [by_time.state.ahead(239.0 + t).belief.coef_std for t in (0, kind.half_life, 8 * kind.half_life)]
     assert (stds[0] < stds[1]).all() and (stds[1] < stds[2]).all()
     fitted = Learner(Settings.of(forget=kind, likelihood=likelihood))
     fitted.fit(ArraySource(X, y, times=times))
@@ -159,4 +159,4 @@ def test_times_that_are_missing_unwanted_or_go_back_leave_the_model_as_it_was():
         with pytest.raises(ValueError, match=r"needs forget=ByTime\(half_life\), .* got forget=0.9"):
             other.learn(Block(X[:n], y[:n], times=times[:n]))
     with pytest.raises(ValueError, match=r"needs forget=ByTime"):
-        other.belief_at(3.0)
+        other.state.ahead(3.0)

@@ -11,6 +11,7 @@ from kalprox.forgetting import ByTime
 from kalprox.learning.change_points import MOST_COLUMNS, ChangeDetector
 from kalprox.learning.headline import headline
 from kalprox.learning.learner import Learner
+from kalprox.learning.saving import n_held
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Call
 from kalprox.sources import Block
@@ -342,11 +343,11 @@ def test_rows_that_are_held_can_be_released():
     X, y = stream(n=200, at=200)
     learner = Learner(Settings.of(change_points=True))
     learner.learn(Block(X[:20], y[:20]), call=Call(in_turn=True))
-    assert learner.n_held == 20
+    assert n_held(learner) == 20
     learner.release_rows()
-    assert learner.n_held == 0
+    assert n_held(learner) == 0
     learner.learn(Block(X[20:], y[20:]), call=Call(in_turn=True))
-    detector = learner.tracking.detector
+    detector = learner.stream.tracking.detector
     assert detector.rows == 200
     assert detector.runs.rows == 200
 

@@ -151,4 +151,4 @@ def test_settings_may_change_between_batches():
     X, y, _ = stream(60)
     learner = learned(RandomWalk(0.01), X[:30], y[:30])
     learner.learn(Block(X[30:], y[30:]), Settings.of(forget=0.99))
-    assert learner.n_rows == 60 and learner.settings.forget == 0.99
+    assert learner.n_rows == 60 and learner.settings.forgetting.per_row == 0.99

@@ -11,6 +11,7 @@ from kalprox.algorithms import proximal_filter, state
 from kalprox.algorithms.warmup import refine_held
 from kalprox.learning.learner import Learner
 from kalprox.learning.matched_rows import MatchedRows
+from kalprox.learning.saving import n_held
 from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block
 
@@ -39,7 +40,7 @@ def exactly(a, b):
     for mine, theirs in ((a, b), (a.copy(), pickle.loads(pickle.dumps(b)))):
         np.testing.assert_array_equal(mine.belief.coef, theirs.belief.coef)
         np.testing.assert_array_equal(mine.belief.posterior.cov(), theirs.belief.posterior.cov())
-        assert mine.n_rows == theirs.n_rows and mine.n_held == theirs.n_held
+        assert mine.n_rows == theirs.n_rows and n_held(mine) == n_held(theirs)
         assert str(mine.score.verdict()) == str(theirs.score.verdict())
 
 
@@ -56,12 +57,12 @@ def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted
     for i in range(2900, 3000):
         state = state.learn(one(X, y, i, weights))
         learner.learn(one(X, y, i, weights))
-    assert isinstance(learner._stream._rows, MatchedRows) and len(learner._stream._rows) == 100
+    assert isinstance(learner.stream._rows, MatchedRows) and len(learner.stream._rows) == 100
     belief = state.belief
     assert state.n_held == 0
     np.testing.assert_allclose(learner.belief.coef, belief.coef, rtol=1e-10)
     np.testing.assert_allclose(learner.belief.posterior.cov(), belief.posterior.cov(), rtol=1e-9, atol=1e-12)
-    live = learner._stream._rows.followed()
+    live = learner.stream._rows.followed()
     np.testing.assert_allclose(live.predict(X[:50]).mean, belief.predict(X[:50]).mean, rtol=1e-9)
     np.testing.assert_allclose(learner.predict(X[:1]).mean, learner.predict(X[:50]).mean[:1], rtol=1e-12)
 
@@ -89,7 +90,7 @@ def test_rare_events_end_near_the_batch():
 def test_rows_of_a_warm_up_are_predicted_before_it_ends_and_held_for_its_checks():
     X, y = rows_of(30)
     learner = learned(X, y)
-    assert not learner.belief.predicts and learner.n_held == 30
+    assert not learner.belief.predicts and n_held(learner) == 30
     mean = learner.predict(X[:5]).mean
     assert ((mean > 0.02) & (mean < 0.98)).all()  # 30 rows leave much open
     whole = Learner(Settings.of(likelihood="bernoulli"))
@@ -143,7 +144,7 @@ def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
     model, batch = (KalproxClassifier(class_weight={0: 1.0, 1: 3.0}) for _ in range(2))
     for i in range(len(y)):
         model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
-    assert isinstance(model._learner._stream._rows, MatchedRows)
+    assert isinstance(model._learner.stream._rows, MatchedRows)
     assert (np.abs(model.coef_ - batch.fit(X, y).coef_) / batch.coef_std_).max() < 0.1
 
 
@@ -153,7 +154,7 @@ def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
 def test_settings_that_the_filter_does_not_know_take_the_steps_of_the_belief(settings):
     X, y = rows_of(60)
     learner = learned(X, y, **settings)
-    assert learner._stream._rows is None and learner.n_rows == 60
+    assert learner.stream._rows is None and learner.n_rows == 60
 
 
 def test_prequential_predictions_are_those_of_rows_one_by_one():

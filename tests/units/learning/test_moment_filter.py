@@ -39,7 +39,7 @@ def table(n, seed=0):
 
 
 def by_moments(model):
-    return isinstance(model._learner._stream._recent.filter, moment_filter.MomentFilter)
+    return isinstance(model._learner.stream._recent.filter, moment_filter.MomentFilter)
 
 
 @pytest.mark.slow
@@ -80,12 +80,12 @@ def test_innovations_are_those_of_the_information(settings):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     learner, made = KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X[:50], y[:50])._learner, []
     for i in range(50, 120):  # each row by a belief of its own
-        made += learner._stream._fold(Block(X[i : i + 1], y[i : i + 1]), learner.settings, Call(every_row=True))
+        made += learner.stream._fold(Block(X[i : i + 1], y[i : i + 1]), learner.settings, Call(every_row=True))
     mean, std = np.ravel([mean for mean, _ in made]), np.ravel([std for _, std in made])
     np.testing.assert_allclose(np.transpose(predicted), [mean, std], rtol=1e-10)
     both = KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X[:50], y[:50]).prequential(X[50:], y[50:])
     np.testing.assert_allclose(both, [mean, std], rtol=1e-10)
-    found = model._learner._stream._buffer.innovations
+    found = model._learner.stream._buffer.innovations
     np.testing.assert_allclose([found.mean, found.std], np.array([mean, std])[:, -len(found.mean) :], rtol=1e-10)
 
 
@@ -119,7 +119,7 @@ def test_an_unpickled_model_goes_on_with_the_same_bits(settings):
         for one in (model, again):
             one.partial_fit(X[i : i + 1], y[i : i + 1])
         np.testing.assert_array_equal(*(one.predict(X[:1], return_std=True) for one in (model, again)))
-    assert len(again._learner._stream._buffer) == len(model._learner._stream._buffer) == 60
+    assert len(again._learner.stream._buffer) == len(model._learner.stream._buffer) == 60
 
 
 @pytest.mark.parametrize("settings", [{"forget": 0.99}, {"penalty": "l1", "alpha": 5.0}])
@@ -175,7 +175,7 @@ def test_coefficients_that_enter_and_leave():
     for i in range(50, 900):
         model.predict(X[i : i + 1])
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-        estimate = model._learner._stream._recent.filter.estimate()
+        estimate = model._learner.stream._recent.filter.estimate()
         signs.add(tuple(np.sign(estimate.coef[:2])))
         if i % 100 == 0:
             expected = KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X[: i + 1], y[: i + 1]).coef_

@@ -132,12 +132,12 @@ def test_the_misses_are_those_of_the_intervals_that_were_issued(size):
     X = rng.normal(size=(900, 3))
     y = X.sum(axis=1) + rng.standard_t(2, size=900) * (1 + (np.arange(900) > 500))
     model = KalproxRegressor(penalty="ridge").fit(X[:200], y[:200])
-    first, missed = model._learner.quantiles, np.zeros(2)
+    first, missed = model._learner.stream.quantiles, np.zeros(2)
     for i in range(200, 900, size):
         low, high = model.predict_interval(X[i : i + size], 0.9, method="conformal")
         missed += [(y[i : i + size] < low).sum(), (y[i : i + size] > high).sum()]
         model.partial_fit(X[i : i + size], y[i : i + size])
-    last = model._learner.quantiles
+    last = model._learner.stream.quantiles
     np.testing.assert_array_equal((last.missed - first.missed)[CONFORMAL_LEVELS.index(0.9)], missed)
     assert last.rows - first.rows == 700
 
@@ -161,4 +161,4 @@ def test_flights_one_by_one_and_in_blocks():
     blocks = KalproxRegressor(penalty="ridge")
     for start in range(0, len(y), 1000):
         blocks.partial_fit(X[start : start + 1000], y[start : start + 1000])
-    assert abs(blocks._learner.quantiles.coverage[i] - 0.9) < 0.005
+    assert abs(blocks._learner.stream.quantiles.coverage[i] - 0.9) < 0.005

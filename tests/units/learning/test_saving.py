@@ -82,7 +82,7 @@ def test_a_model_that_cannot_be_restored_is_not_written(tmp_path, monkeypatch):
 def test_a_model_that_is_restored_otherwise_is_not_written(tmp_path, monkeypatch):
     def forgetful(*args, **options):
         learner, about = from_parts(*args, **options)
-        learner._stream.n_rows -= 1
+        learner.stream.n_rows -= 1
         return learner, about
 
     monkeypatch.setattr(saving, "from_parts", forgetful)

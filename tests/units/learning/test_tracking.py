@@ -37,7 +37,7 @@ def same_state(a, b):
     np.testing.assert_array_equal(a.coef_std_, b.coef_std_)
     same_score(a, b)
     for name in ("ends", "rows", "missed"):
-        np.testing.assert_array_equal(*(getattr(model._learner.quantiles, name) for model in (a, b)))
+        np.testing.assert_array_equal(*(getattr(model._learner.stream.quantiles, name) for model in (a, b)))
 
 
 def in_batches(model, X, y, sizes):
@@ -61,7 +61,7 @@ def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
     for model in in_batches(KalproxRegressor(**({"penalty": "ridge"} | settings)), X, y, SIZES):
         model.predict(X[:1], return_std=True)
         model.predict(X[:5])
-        _ = model.coef_std_, model.diagnostics_.rows, model._learner.quantiles, model.noise_var_
+        _ = model.coef_std_, model.diagnostics_.rows, model._learner.stream.quantiles, model.noise_var_
     same_state(model, plain)
     model = KalproxRegressor(**({"penalty": "ridge"} | settings))
     for start, size in zip(np.cumsum([0, *SIZES]), SIZES, strict=False):
@@ -107,7 +107,7 @@ def test_without_diagnosis_nothing_is_scored_and_the_same_is_learned():
             *_, silent = in_batches(KalproxRegressor(diagnose=False, **({"penalty": "ridge"} | settings)), X, y, sizes)
             np.testing.assert_allclose(silent.coef_, model.coef_, rtol=1e-9)
             np.testing.assert_allclose(silent.coef_std_, model.coef_std_, rtol=1e-9)
-            assert silent.diagnostics_.rows == silent._learner.quantiles.rows == 0
+            assert silent.diagnostics_.rows == silent._learner.stream.quantiles.rows == 0
 
 
 def test_rows_learned_without_diagnosis_move_nothing_afterwards():
@@ -118,7 +118,7 @@ def test_rows_learned_without_diagnosis_move_nothing_afterwards():
     model.set_params(diagnose=True)
     for i in range(110, 120):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-    assert model._learner.quantiles.rows == model.diagnostics_.rows == 10
+    assert model._learner.stream.quantiles.rows == model.diagnostics_.rows == 10
 
 
 LEARNERS = {
@@ -207,7 +207,7 @@ def test_single_rows_after_weighted_ones_are_predicted_by_the_scorer_of_these():
     for i in range(1000, 1100):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     assert 0 < model.diagnostics_.shared < 1100  # pairs of rows per degree of freedom; it was negative, and ignored
-    assert (model._learner._stream._buffer.batches == 1).all()
+    assert (model._learner.stream._buffer.batches == 1).all()
 
 
 def test_batches_as_long_as_the_buffer_takes_have_the_score_of_single_rows():
@@ -253,7 +253,7 @@ def test_long_fits_track_their_intervals_in_few_pieces(monkeypatch):
         learner = Learner(whole._learner.settings)
         for start in range(0, 32_768, length):
             learner.learn(Block(X[start : start + length], y[start : start + length]), call=Call(in_turn=True))
-        ends.append(learner.tracking.quantiles.ends)
+        ends.append(learner.stream.tracking.quantiles.ends)
     np.testing.assert_array_equal(ends[0], ends[1])
     assert whole.diagnostics_.rows == 32_766
 
@@ -266,7 +266,7 @@ def test_settings_that_are_equal_leave_the_buffer_as_it_is():
     for one in (model, again):
         one.partial_fit(X[8200:], y[8200:])
     np.testing.assert_array_equal(again.coef_, model.coef_)
-    assert again._learner._stream._buffer.n == model._learner._stream._buffer.n == 900
+    assert again._learner.stream._buffer.n == model._learner.stream._buffer.n == 900
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_single_rows_with_weights_are_buffered(settings, kind, first):
         own = {} if kind == "frequency" else {"sigma": w[i : i + 1] ** -0.5}
         predicted.append(np.ravel(single.predict(X[i : i + 1], return_std=True, **own)))
         single.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=w[i : i + 1])
-    assert single._learner._stream._buffer.weighted and len(single._learner._stream._buffer) == 60
+    assert single._learner.stream._buffer.weighted and len(single._learner.stream._buffer) == 60
     batch.partial_fit(X[first:], y[first:], sample_weight=w[first:])
     np.testing.assert_allclose(single.coef_, batch.coef_, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(single.coef_std_, batch.coef_std_, rtol=1e-10)
@@ -393,7 +393,7 @@ def test_classes_have_no_conformal_intervals_and_it_is_said():
     model = KalproxClassifier()
     for start in range(0, 3000, 500):
         model.partial_fit(X[start : start + 500], y[start : start + 500], classes=[0, 1])
-    assert model._learner.quantiles.rows == 0 < model.diagnostics_.rows
+    assert model._learner.stream.quantiles.rows == 0 < model.diagnostics_.rows
     with pytest.raises(ValueError, match="probabilities and no intervals"):
         model._learner.conformal_ends(0.9)
 
@@ -409,7 +409,7 @@ def test_counts_are_scored_and_their_conformal_intervals_tracked():
             model.partial_fit(X[start : start + 400], y[start : start + 400])
         score = model.diagnostics_
         alarms += score.verdict().word != "calibrated"
-        assert type(score) is CountCalibration and model._learner.quantiles.rows == score.rows > 2000
+        assert type(score) is CountCalibration and model._learner.stream.quantiles.rows == score.rows > 2000
     assert alarms <= stats.binom.ppf(0.999, 6, FALSE_ALARMS)
     rates = KalproxRegressor(likelihood="poisson")
     for start in range(0, 4000, 400):

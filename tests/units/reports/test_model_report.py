@@ -200,7 +200,7 @@ def test_the_tables_hold_the_models_numbers(models):
     assert row[2:5] == [f"{share:.1%}" for share in score.coverage[::-1]]
 
     (row,) = conformal.rows
-    quantiles = found.learner.quantiles
+    quantiles = found.learner.stream.quantiles
     assert conformal.columns == ["rows", *(f"within {level}%" for level in (99, 95, 90, 80, 50))]
     assert row == [quantiles.rows, *(f"{share:.1%}" for share in quantiles.coverage[::-1])]
 
