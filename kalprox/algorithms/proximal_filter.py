@@ -20,7 +20,7 @@ import numpy as np
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers, parameter_matters
 from kalprox.algorithms.problem import Problem, check_expansion, checked_rows
-from kalprox.algorithms.state import ProximalState
+from kalprox.algorithms.state import ProximalState, with_block
 from kalprox.algorithms.warmup import (
     MAX_CHANGE,
     MAX_LEVERAGE,
@@ -348,7 +348,7 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
             )
         keep[last] = False
     kept, done = rows.split(keep)
-    data = state.data if done is None else state.folded(state.data, done)
+    data = state.data if done is None else with_block(state, state.data, done)
     return replace(state, data=data, extrapolating=kept)
 
 
@@ -357,7 +357,9 @@ def linearised_at_check(state: ProximalState) -> ProximalState:
     held = state.held
     assert held is not None
     state = replace(state, estimate=held.start, held=None, extrapolating=None)
-    return replace(state, data=state.folded(_zero(state), held.block(state.problem.forget, state.problem.weight_kind)))
+    return replace(
+        state, data=with_block(state, _zero(state), held.block(state.problem.forget, state.problem.weight_kind))
+    )
 
 
 def _precision(posterior: InformationPosterior) -> float:
@@ -474,7 +476,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     )
     settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
-        data = fit.information if rest is None or done is None else state.folded(_zero(state), done)
+        data = fit.information if rest is None or done is None else with_block(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)
     if held.bytes < problem.warmup:
         return replace(state, held=held.later(fit, leverage, settled))

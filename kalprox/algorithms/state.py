@@ -22,7 +22,7 @@ from kalprox.predictive import Predictive, central_interval
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 
-__all__ = ["ProximalState"]
+__all__ = ["ProximalState", "with_block"]
 
 
 @pytree
@@ -92,13 +92,8 @@ class ProximalState:
         if self._refines:
             data, mean = self._refined.information, self._refined.mean
         elif self.extrapolating is not None:
-            data = self.folded(data, self.extrapolating.block())
+            data = with_block(self, data, self.extrapolating.block())
         return InformationPosterior(data, self.inner, mean=mean, **self._about)
-
-    def folded(self, data: Information, block: Block) -> Information:
-        """Return `data` with a block linearised at the estimate of the state."""
-        at = expand(self.problem.model, self.likelihood, self.estimate, block)
-        return data.fold(at.D, at.targets + at.D @ self.estimate, at.weights, at.counts, at.squares)
 
     @cached_property
     def inner(self) -> Regularizer:
@@ -233,3 +228,9 @@ class ProximalState:
         assert self.held is not None
         p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weight_kind)
         return refine_held(p.model, p.likelihood, self.inner, rows, self.held.start, self.prior)
+
+
+def with_block(state: ProximalState, data: Information, block: Block) -> Information:
+    """Return `data` with a block linearised at the estimate of the state."""
+    at = expand(state.problem.model, state.likelihood, state.estimate, block)
+    return data.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)

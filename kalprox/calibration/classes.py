@@ -113,7 +113,8 @@ class Probabilities(ShownClasses, Calibration):
         nonlinear
             The scores depend on squares or products of columns, as in `Calibration.verdict`.
         over-confident, under-confident
-            The log odds of the event differ less, or more, than those stated. If they differ more by what the penalty
+            The log odds of the event differ less, or more, than those stated; before "nonlinear" where this is the more
+            certain. If they differ more by what the penalty
             does not explain (`pull`), the model lags behind coefficients that change: this is called drifting. If the
             penalty explains it, a slope of the scores that changes along the stream is no drift.
         biased
@@ -145,7 +146,9 @@ class Probabilities(ShownClasses, Calibration):
                 else:
                     lags = f"{slope.measured}, more than the penalty explains"
                     slope = slope._replace(word="drifting", measured=lags)
-            checks += (bend, slope, bias, curve)
+            # Log odds that are all too small or too large look a little like products of columns, and the reverse.
+            by_certainty = (slope, bend) if slope.p_value < bend.p_value else (bend, slope)
+            checks += (*by_certainty, bias, curve)
             about = bias.measured if math.isnan(slope.p_value) else f"{bias.measured}, and {slope.measured}"
             measured = about if event else f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
         words = list(dict.fromkeys(check.word for check in checks if check.found))

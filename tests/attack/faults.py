@@ -203,7 +203,7 @@ def _prepare(folder: Path, launcher: Launcher, n: int = 200) -> tuple[Path, Path
     rows, model = folder / "rows.csv", folder / "fitted.kalprox"
     if n not in launcher.kept:
         rows.write_text(as_csv(regression(np.random.default_rng(0), n)))
-        expect(launcher.run("fit", rows, "-y", "y", "--out", model))
+        expect(launcher.run("fit", rows, "-y", "y", "--penalty", "ridge", "--out", model))
         launcher.kept[n] = rows.read_text(), model.read_bytes()
     text, data = launcher.kept[n]
     rows.write_text(text)

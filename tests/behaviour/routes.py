@@ -146,8 +146,11 @@ def _river_kind(scenario: Scenario) -> type:
 
 
 def _river_can(scenario: Scenario) -> bool:
-    """Whether the model of River has all parameters that are set; its rows have no offsets, clusters and times."""
-    if scenario.label("target") in ("two numbers", "function"):
+    """Whether the model of River has all parameters that are set; its rows have no offsets, clusters and times.
+
+    Its features have no places, which the groups of a penalty are about.
+    """
+    if scenario.label("target") in ("two numbers", "function") or scenario.label("penalty") == "group":
         return False
     known = inspect.signature(_river_kind(scenario)).parameters
     wordless = scenario.label("offset"), scenario.label("errors"), scenario.label("forget"), scenario.label("gaps")

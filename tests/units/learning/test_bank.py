@@ -136,14 +136,16 @@ def test_the_loss_to_the_best_member_is_bounded_on_still_streams():
         X, y = still(seed, n=800)
         bank = Learner(Settings.of(forget="auto", penalty="ridge"))
         bank.learn(Block(X[:50], y[:50]))
-        before = bank.belief
+        before = bank.state
         found = [before._taken(member, Block(X[50:], y[50:]), False)[1] for member in before.members]
         log_prob = np.array([predicted(before.settings.likelihood, one).log_prob(y[50:]) for one in found])
         start = float(bank.score.log_score)
         bank.learn(Block(X[50:], y[50:]))
         mixture, n, (M, K) = float(bank.score.log_score) - start, 750, before.odds.joint.shape
         best = int(log_prob.sum(axis=1).argmax())
-        bound = -np.log(before.weights[best] / M) - n * np.log((1 - RATES[0] * (1 - 1 / K)) * (1 - LOSS * (1 - 1 / M)))
+        bound = -np.log(before.odds.weights[best] / M) - n * np.log(
+            (1 - RATES[0] * (1 - 1 / K)) * (1 - LOSS * (1 - 1 / M))
+        )
         losses.append(log_prob.sum(axis=1).max() - mixture)
         assert losses[-1] <= bound
     assert np.mean(losses) < np.log(8)

@@ -148,8 +148,8 @@ def test_weights_and_several_targets_in_different_units():
 @pytest.mark.slow
 def test_the_choice_follows_the_units():
     X, y, _ = sparse(500, d=8)
-    for penalty in ("l1", "elasticnet"):
-        plain, other = auto(X, y, penalty=penalty, l1_ratio=1.0), auto(X * 0.07, y * 30, penalty=penalty, l1_ratio=1.0)
+    for penalty in ("l1", penalties.ElasticNet(l1_ratio=1.0)):
+        plain, other = auto(X, y, penalty=penalty), auto(X * 0.07, y * 30, penalty=penalty)
         np.testing.assert_allclose(other.alpha_, 0.07 * 30 * plain.alpha_, rtol=1e-9)
         np.testing.assert_allclose(other.coef_, 30 / 0.07 * plain.coef_, rtol=1e-8, atol=1e-12)
 

@@ -55,7 +55,7 @@ def one_by_one(X, y, w, **settings):
     for i in range(FIRST, len(y)):
         some = None if w is None else w[:i]
         model = KalproxRegressor(diagnose=False, **({"penalty": "ridge"} | settings)).fit(X[:i], y[:i], some)
-        sigma = w[i] ** -0.5 if settings.get("weights") == "precision" and w[i] else None
+        sigma = w[i] ** -0.5 if settings.get("weight_kind") == "precision" and w[i] else None
         mean, std = model.predict(X[i : i + 1], return_std=True, sigma=sigma)
         found.append((mean[0], std[0], np.broadcast_to(model.noise_dof_, mean[0].shape)))
     return map(np.stack, zip(*found, strict=True))
@@ -71,7 +71,7 @@ def check(found, expected, counted, rtol=1e-11):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_block_gives_the_innovations_of_its_rows_one_by_one(name, kind):
     X, y, weights = rows(kind)
-    settings = SETTINGS[name] | ({"weights": kind} if weights is not None else {})
+    settings = SETTINGS[name] | ({"weight_kind": kind} if weights is not None else {})
     counted = slice(None) if weights is None else weights[FIRST:] > 0
     rtol = 1e-7 if kind == "far" else 1e-11  # at 1e8 the inputs themselves, less their mean, are known to 1e-8
     check(of_a_block(X, y, weights, **settings), one_by_one(X, y, weights, **settings), counted, rtol)
@@ -167,7 +167,7 @@ def test_the_score_does_not_depend_on_the_batches(name, kind):
     n = 5000 if name == "auto" else 30_000 if kind == "frequency" else 20_000
     X, y, weights = rows(kind, n)
     if weights is not None:
-        settings = settings | {"weights": kind}
+        settings = settings | {"weight_kind": kind}
     sizes = [64, 300, 1000, 5000, None] if name in ("none", "ridge") and kind == "" else [300, 1000, None]
     scores = [score(X, y, weights, size, **settings) for size in sizes]
     known = scores[0]
