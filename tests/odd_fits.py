@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox import KalproxRegressor, regularizers
+from kalprox import KalproxRegressor, likelihoods, penalties, regularizers
 
 __all__ = ["OddFit", "differences", "odd_fit"]
 
@@ -85,8 +85,12 @@ def odd_fit(seed: int, **fixed: Any) -> OddFit:
 
 
 def _settings(rng: Any, one: Any, d: int, link: str, linear: bool) -> dict[str, Any]:
-    penalty = one(*_PENALTIES)
-    if penalty == "object":
+    penalty = kind = one(*_PENALTIES)
+    if penalty == "group":
+        penalty = penalties.Group(rng.integers(-1, 2, d).tolist())
+    elif penalty == "box":
+        penalty = penalties.Box(*one((0.0, np.inf), (-1.0, 1.0), (np.full(d, -0.1), np.inf)))
+    elif penalty == "object":
         penalty = one(
             regularizers.Ridge(0.3),
             regularizers.Weighted(regularizers.L1(0.5), np.linspace(0, 1, d)),
@@ -94,23 +98,20 @@ def _settings(rng: Any, one: Any, d: int, link: str, linear: bool) -> dict[str, 
             regularizers.ElasticNet(0.1, 2.0),
         )
     given = isinstance(penalty, regularizers.Regularizer)
-    auto = linear and penalty in ("ridge", "l1", "elasticnet", "group") and rng.random() < 0.3 if not given else False
+    auto = linear and kind in ("ridge", "l1", "elasticnet", "group") and rng.random() < 0.3
     settings = {
         "link": link,
         "penalty": penalty,
         "alpha": "auto" if auto else 1.0 if given else one(0.0, 1e-6, 1.0, 100.0),
-        "groups": rng.integers(-1, 2, d).tolist() if penalty == "group" else None,
-        "bounds": one((0.0, np.inf), (-1.0, 1.0), (np.full(d, -0.1), np.inf)),
         "noise": one("learn", "learn", 1.0, 1e-8, 1e6, *(["inputs"] if linear else [])),
         "fit_intercept": bool(rng.random() < 0.7),
         "standardize": bool(linear and rng.random() < 0.3),
         "forget": one(1.0, 1.0, 0.99, 0.5),
         "diagnose": bool(rng.random() < 0.8),
         "coef_cov": one("model", "model", "robust", "clustered"),
-        "weights": one("frequency", "precision"),
-        "targets": one("range", "any"),
+        "weight_kind": one("frequency", "precision"),
+        "likelihood": one("gaussian", likelihoods.Gaussian(targets="any")),
         "missing": one("raise", "drop"),
-        "block_size": one("auto", 1, 16),
     }
     if not linear and rng.random() < 0.2:
         settings["start"] = rng.normal(size=d + settings["fit_intercept"])

@@ -169,7 +169,7 @@ def test_a_stream_s_estimator_does_not_grow():
 
 @pytest.mark.slow
 def test_predictions_of_sparse_rows_are_made_in_blocks():
-    X = scipy.sparse.random(20_000, 300, 0.01, format="csr", random_state=0)
+    X = scipy.sparse.random(200_000, 300, 0.01, format="csr", random_state=0)
     model = KalproxRegressor(penalty="ridge").fit(X, np.asarray(X.sum(axis=1)).ravel())
     assert peak(lambda: model.predict(X, return_std=True)) < X.shape[0] * 300 * 8 / 4
 

@@ -242,6 +242,7 @@ SETTINGS = [
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("begun_with", ["fit", "partial_fit"])
 def test_a_loaded_model_goes_on_bit_for_bit(settings, begun_with, tmp_path):

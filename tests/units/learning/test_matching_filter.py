@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize, special
 
 from kalprox import KalproxClassifier
+from kalprox.learning.compose import started
 from kalprox.learning.learner import Learner
 from kalprox.learning.matching_filter import ClassFilter, _at_mode
 from kalprox.learning.settings import Settings
@@ -24,17 +25,18 @@ def test_rows_equal_those_that_the_belief_takes_one_by_one():
     X, y = stream(260)
     targets = np.eye(3)[y]
     settings = Settings.of(likelihood="categorical")
-    rows, blocks = Learner(settings), Learner(settings)
+    rows, state = Learner(settings), started(settings, [Block(X[:1], targets[:1])])
     for i in range(len(X)):
         block = Block(X[i : i + 1].copy(), targets[i : i + 1].copy())
         rows.learn(block)
-        blocks._learn(block, settings)
+        state = state.learn(block)
         if i > 1:
-            assert isinstance(rows._following(), ClassFilter)
+            assert isinstance(rows.stream.followed(), ClassFilter)
     assert rows.state.proximal.held is None
-    difference = np.abs(rows.belief.coef - blocks.belief.coef) / blocks.belief.coef_std
+    belief = state.belief
+    difference = np.abs(rows.belief.coef - belief.coef) / belief.coef_std
     assert difference.max() < 0.05  # a row that extrapolates is refined with those folded by then
-    np.testing.assert_allclose(rows.belief.coef_std, blocks.belief.coef_std, rtol=0.01)
+    np.testing.assert_allclose(rows.belief.coef_std, belief.coef_std, rtol=0.01)
     assert rows.score.rows > 220  # all but those of the first whose log odds had a std above 1
 
 
