@@ -13,7 +13,7 @@ import numpy as np
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.terms import Terms, terms_of
 
-__all__ = ["Operator", "conjugate_gradients", "minimise"]
+__all__ = ["Operator", "Product", "conjugate_gradients", "minimise"]
 
 Product = Callable[[np.ndarray], np.ndarray]
 

@@ -17,13 +17,13 @@ import scipy.sparse
 
 from kalprox.algorithms.parameters import guessed_numbers, warn_of_outliers
 from kalprox.base.arrays import Array
-from kalprox.large.conjugate_gradients import Operator, conjugate_gradients
+from kalprox.large.conjugate_gradients import Operator, Product, conjugate_gradients
 from kalprox.large.information import Structured, piece_rows
 from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 
-__all__ = ["LearnedRows", "Rows", "learn_rows", "minimiser"]
+__all__ = ["LearnedRows", "Rows", "learn_rows", "minimiser", "moved_intercept"]
 
 _PIECE = 256  # rows whose minimiser is found together, unless dense ones would take more than
 _BYTES = 1 << 27
@@ -32,6 +32,7 @@ _HALVINGS = 40  # of a step that does not descend
 _CLOSE = 1e-4  # the change of an output, in units of its standard deviation, that ends the search
 _GOOD = 0.01  # the change at which the minimiser counts as found
 _SHARE, _PRODUCTS = 1e-6, 500  # what conjugate gradients leave of a residual, and how many products they may take
+_CONSTANT = 1e-9  # the variance of a column, relative to its mean square, that is rounding error
 _ROUNDING = 1e-12  # relative to the objective
 _TINY = float(np.finfo(float).tiny)
 _VAGUE = 20.0  # the variance of a predictor from which on its row says nothing about a dispersion
@@ -112,7 +113,9 @@ def learn_rows(data: Structured, given: Likelihood, learned: Learned | None, row
 
 
 @np.errstate(all="ignore")  # a step that overflows is halved
-def minimiser(data: Structured, before: Structured, likelihood: Likelihood, rows: Rows) -> tuple[Array, bool]:
+def minimiser(
+    data: Structured, before: Structured, shift: Array | None, likelihood: Likelihood, rows: Rows
+) -> tuple[Array, bool]:
     """Return the minimiser of the loss of rows and of what was known before them, and whether it was found.
 
     Newton's method starts at the mean after the rows, learned piece by piece. Conjugate gradients solve its equations,
@@ -122,22 +125,27 @@ def minimiser(data: Structured, before: Structured, likelihood: Likelihood, rows
     ----------
     data, before : Structured
         After the rows and before them.
+    shift : array of shape (d,) or None
+        How far the centre of the columns has moved since `before`; None if there is no intercept, or it has not moved.
     likelihood : Likelihood
     rows : Rows
         Of positive weight.
     """
-    P, D, w, everywhere = before.precision, rows.D, rows.weights, np.ones(data.d, bool)
+    D, w, everywhere = rows.D, rows.weights, np.ones(data.d, bool)
     theta, precisions, bend = data.mean, 1 / data.variances(), w
+    apply, mean = _with_correlations(before, D, w), before.mean
+    if shift is not None:
+        apply, mean = _shifted(apply, shift), moved_intercept(mean, shift)
 
     def objective(theta: Array) -> float:
-        losses = likelihood.loss(rows.y, rows.outputs(theta))
-        return _or_infinite(w @ losses + P.quadratic(theta - before.mean) / 2)
+        losses, away = likelihood.loss(rows.y, rows.outputs(theta)), theta - mean
+        return _or_infinite(w @ losses + away @ apply(away) / 2)
 
-    H = Operator(lambda v: P.apply(v) + D.T @ (w * bend * (D @ v)), precisions, data.solve)
+    H = Operator(lambda v: apply(v) + D.T @ (w * bend * (D @ v)), precisions, data.solve)
     here = objective(theta)
     for _ in range(_STEPS):
         slope, *_, bend = _slope_and_bends(likelihood, rows.y, rows.outputs(theta))
-        downhill = P.apply(before.mean - theta) - D.T @ (w * slope)
+        downhill = apply(mean - theta) - D.T @ (w * slope)
         step, _ = conjugate_gradients(H, downhill, everywhere, _SHARE, _PRODUCTS)
         size, there = _descended(objective, theta, step, here)
         if not np.isfinite(there) or there > here + _ROUNDING * abs(here):
@@ -146,6 +154,49 @@ def minimiser(data: Structured, before: Structured, likelihood: Likelihood, rows
         if size == 1 and (likelihood.quadratic or (step**2 * precisions <= _GOOD**2).all()):
             return theta, True
     return theta, False
+
+
+def _with_correlations(before: Structured, D: Any, weights: Array) -> Product:
+    """Return the products with what earlier rows say, with the correlations that the columns have in new rows.
+
+    A diagonal claims more than its rows have said along contrasts of columns that go together. It would hold the
+    estimate there, where the new rows say most of what is known. They also know how the columns go together: its
+    entries keep their sizes, and have the correlations of the new rows, less a share as large as their error.
+    """
+    P, total = before.precision, weights.sum()
+    if len(P.W) or P.base.layout.groups:
+        return P.apply
+    centre, squares = np.zeros(before.d), weights @ (D.multiply(D) if scipy.sparse.issparse(D) else D**2) / total
+    if not scipy.sparse.issparse(D):  # columns that are centred do not go together with the intercept
+        centre = weights @ D / total
+    variances = squares - centre**2
+    varying = variances > _CONSTANT * squares
+    said = np.where(varying, P.base.p - before.prior_precision, 0.0) * max(0.0, 1 - before.d / len(weights))
+    roots, rest = np.sqrt(said / np.where(varying, variances, 1.0)), P.base.p - said
+
+    def apply(v: Array) -> Array:
+        u = roots * v
+        f = weights / total * (D @ u - centre @ u)
+        return rest * v + roots * (D.T @ f - centre * f.sum())
+
+    return apply
+
+
+def _shifted(apply: Product, shift: Array) -> Product:
+    """Return the products with a precision of which the columns had another centre."""
+
+    def shifted(v: Array) -> Array:
+        u = apply(moved_intercept(v, -shift))
+        return u - shift * u[0]
+
+    return shifted
+
+
+def moved_intercept(theta: Array, shift: Array) -> Array:
+    """Return theta with the intercept, its first entry, at a centre of the columns that has moved by `shift`."""
+    theta = theta.copy()
+    theta[0] += theta @ shift
+    return theta
 
 
 def _learn_piece(data: Structured, likelihood: Likelihood, rows: Rows) -> tuple[Structured, Array, Array, bool]:

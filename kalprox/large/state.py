@@ -18,7 +18,7 @@ from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.factor import StructuredFactor
 from kalprox.large.information import Structured, informing_share, piece_rows
 from kalprox.large.low_rank import PlusLowRank
-from kalprox.large.rows import Rows, learn_rows, minimiser
+from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.intervals import Estimate
@@ -42,7 +42,9 @@ _NOT_FOUND = (
     "The minimiser was not found for some rows of the stream, whose loss is far from a parabola near the estimate: it "
     "may be a little off. Scale the columns to similar sizes, use a stronger penalty, or use fit."
 )
-_MANY = 20  # rows for each parameter, with which the first batch is fitted in several passes
+_MANY = 20  # rows for each parameter, with which a batch is fitted in several passes
+_AS_MANY = 0.25  # and as a share of the rows before it
+_FAR = 0.02  # the squared distance of the mean of the columns from their centre, in standard deviations, that matters
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
 
 
@@ -155,8 +157,8 @@ class StructuredBelief(Belief):
             f"be too small: of {lost:.0%} of the precision of the rows the structure keeps no correlations, and "
             "without them everything seems better known than it is. Intervals of new rows that include the noise are "
             "affected far less. Of rows that came in several batches the estimate, too, may be off by many standard "
-            "errors where columns go together or change slowly. Use a structure of a higher rank, or structure=None if "
-            "the columns are few enough."
+            "errors where columns go together or change slowly, unless each has at least a quarter as many rows as all "
+            "before it. Use a structure of a higher rank, or structure=None if the columns are few enough."
         )
 
     def covariance_of(self, some: Array) -> Array:
@@ -224,7 +226,7 @@ class StructuredState(State):
     message: str = ""
     fit_column_std: Array | None = leaf("d", sign="nonnegative", default=None)
     fit_outside: float = 0.0
-    seen: Moments | None = None  # of the rows of a stream, since the last fit
+    seen: Moments | None = None  # of all rows
 
     in_one_pass: ClassVar[bool] = False
 
@@ -294,7 +296,7 @@ class StructuredState(State):
         rss = (data.rows - design.first) * out.noise_var  # so that a stream goes on with this noise variance
         data = replace(data, rss=rss)
         about_fit = out.passes, out.converged, out.message, std, seen.y.outside
-        return cls(settings, data, design, noise, learned_by(out), *about_fit), folded.counts
+        return cls(settings, data, design, noise, learned_by(out), *about_fit, seen.X), folded.counts
 
     def learn(self, block: Block) -> "StructuredState":
         """Learn a block in one pass; the mean is exact for the precision before each piece of its rows.
@@ -310,32 +312,60 @@ class StructuredState(State):
             check(settings, way="offset")
         new = Targets.of(settings, block)
         check_targets(settings, new, new, block)
-        about: dict[str, Any] = {}
+        about: dict[str, Any] = {"seen": Moments.of(block) if self.seen is None else self.seen.with_rows(block)}
+        state = self._centred(about["seen"], block)
         if likelihood.quadratic:
-            inputs = self.fixed.rows(block.X, block.offset)
-            data = self.data.fold(inputs, block.y, block.weights, settings.counts(block.weights))
+            inputs = state.fixed.rows(block.X, block.offset)
+            data = state.data.fold(inputs, block.y, block.weights, settings.counts(block.weights))
         else:
-            data, about["learned"], converged = learn_rows(self.data, likelihood, self.learned, self._rows(block))
+            data, about["learned"], converged = learn_rows(state.data, likelihood, self.learned, state._rows(block))
             if not converged:
                 about |= {"fit_converged": False, "message": _NOT_FOUND}
-        about["seen"] = Moments.of(block) if self.seen is None else self.seen.with_rows(block)
-        found = replace(self, data=data, **about)
+        found = replace(state, data=data, **about)
         return replace(found, noise_found=found._noise_of_stream())
+
+    def _centred(self, seen: Moments, block: Block) -> "StructuredState":
+        """Return the state with the columns centred at their mean in all rows and a block, if that is far away.
+
+        Otherwise the columns go together with the intercept, and a structure without directions drops how they do: the
+        centre is the mean of the first batch, and of a single row, or of sorted ones, that is far from all others.
+        """
+        data, design = self.data, self.fixed
+        if data.rank or not design.intercept or design.center is None or not data.rows > 0:
+            return self
+        if scipy.sparse.issparse(block.X) and not design.center.any():
+            return self  # sparse rows stay sparse
+        away, varying = seen.mean - design.center, seen.squares > 0
+        if not seen.rows * (away[varying] ** 2 / seen.squares[varying]).sum() > _FAR:
+            return self
+        shift = self._shift(seen.mean)
+        base = data.precision.base
+        row = base.apply(np.eye(1, data.d)[0])  # of the intercept, which moves as `moved_intercept` has it
+        root = np.sqrt(row[0])
+        none, before, after = base.scaled(0.0), row / root, row / root - root * shift
+        base = base.plus(none.plus_rows(after[None])).plus(none.plus_rows(before[None]).scaled(-1.0))
+        data = replace(data, mean=moved_intercept(data.mean, shift), precision=data.precision.with_base(base))
+        return replace(self, data=data, fixed=replace(design, center=seen.mean))
+
+    def _shift(self, center: Array) -> Array:
+        """Return how far another centre of the columns is away in the units of theta, and 0 for the intercept."""
+        return np.concatenate([[0.0], (center - self.fixed.center) / self.fixed.scale])
 
     def settled(self, batch: Block | ArraySource, before: "StructuredState") -> "StructuredState":
         """Return the state after a batch, fitted in several passes if it has 20 rows for each parameter.
 
         Learned piece by piece, rows are weighed by a precision that has lost its correlations, and where columns go
-        together or change slowly the estimate stays far from the minimiser. That matters for the first batch, and for
-        one with at least as many rows as all before it, which then count as the prior that they are in the structure.
-        Fewer rows may be fitted too well, as if they had no noise, and then no later ones move the estimate.
+        together or change slowly the estimate stays far from the minimiser. That is mended for the first batch, and for
+        one with at least a quarter as many rows as all before it, which then count as the prior that they are. Of
+        fewer rows each pass would be more than all the rest of the work, and their correlations are not those of all.
         """
         learned = float(before.data.rows)
-        if self.data.rows - learned < max(_MANY * self.data.d, learned):
+        if self.data.rows - learned < max(_MANY * self.data.d, _AS_MANY * learned):
             return self
         if learned:
             rows = self._rows(counting(Block(batch.X, batch.y, batch.weights, offset=batch.offset)))
-            theta, converged = minimiser(self.data, before.data, self.belief.likelihood, rows)
+            shift = None if self.fixed is before.fixed else before._shift(self.fixed.center)
+            theta, converged = minimiser(self.data, before.data, shift, self.belief.likelihood, rows)
             about: dict[str, Any] = {} if converged else {"fit_converged": False, "message": _NOT_FOUND}
             return replace(self, data=replace(self.data, mean=theta), **about)
         if isinstance(batch, Block):

@@ -133,7 +133,7 @@ class Summary:
         has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
         coef, std, ends, dof = _read(belief, level)
-        why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings)
+        why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings) or belief.std_doubt
         notes: list[str] = [why] if why else []
         t, p = _tests(belief, coef, std, dof, notes)
         r2, edf, evidence = _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)

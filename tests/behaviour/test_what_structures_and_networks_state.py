@@ -129,14 +129,18 @@ def test_a_long_batch_after_short_ones_is_fitted_as_fit_does(likelihood, sizes):
 
 @pytest.mark.parametrize("structure", ["diagonal", kp.structures.LowRank(1)])
 def test_rows_in_the_order_of_a_column_are_learned_as_fit_does(structure):
-    """The first row alone says where columns are centred, which is their largest value here."""
+    """The first row alone says where columns are centred, which is their largest value here.
+
+    The 21 first rows are a 190th of all. They may move the estimate by half of a standard error at most: by as much as
+    rows with 7 times their weight would, on one side.
+    """
     rng = np.random.default_rng(63)
     X = rng.normal(size=(4000, 3))
     X = X[np.argsort(-X[:, 1])]
     y = X @ [1.0, -2.0, 0.5] + 3 + rng.normal(size=4000)
     fitted = KalproxRegressor(diagnose=False).fit(X, y)
     streamed = in_batches(KalproxRegressor(structure=structure), X, y, (1, 20, 3979))
-    np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=0, atol=2.5 * fitted.coef_std_.min())
+    np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=0, atol=0.5 * fitted.coef_std_.min())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -151,7 +155,36 @@ def test_shuffled_independent_rows_are_learned_in_silence(seed):
         assert model.converged_
     exact = KalproxRegressor(diagnose=False).fit(X, y)
     model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (1, 16, 1483))
-    assert np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max() < 2
+    assert np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max() < 0.5
+
+
+def columns(kind, rng, n):
+    if kind == "levels":
+        return np.eye(5)[rng.integers(5, size=n)][:, 1:]
+    X = rng.normal(size=(n, 4))
+    if kind == "sorted":
+        return X[np.argsort(-X[:, 1])]
+    i = np.arange(4)
+    return X @ np.linalg.cholesky(0.8 ** np.abs(i[:, None] - i)).T if kind == "autoregressive" else X
+
+
+@pytest.mark.parametrize("kind", ["independent", "levels", "sorted", "autoregressive"])
+@pytest.mark.parametrize("sizes", [(1, 16, 17, 366, 1100), (1, 16, 17, 366, 600, 500), (500, 500, 500)])
+def test_middling_batches_after_one_row_end_within_a_standard_error_of_a_fit(kind, sizes):
+    """They ended up to 9 of them off: earlier rows claimed to know contrasts that they had hardly told apart."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed + 300)
+        X = columns(kind, rng, 1500)
+        y = X @ rng.normal(size=4) + 3 + rng.normal(size=1500)
+        exact = KalproxRegressor(diagnose=False).fit(X, y)
+        model = in_batches(KalproxRegressor(structure="diagonal", diagnose=False), X, y, sizes)
+        assert np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max() < 1
+
+
+def test_a_summary_says_that_the_estimate_of_short_batches_may_be_off():
+    X, y, _ = autoregressive(35, 600)
+    model = in_batches(KalproxRegressor(structure="diagonal"), X, y, (20,) * 30)
+    assert "the estimate, too, may be off" in " ".join(str(model.summary()).split())
 
 
 def test_later_batches_stay_near_the_estimate_of_all_rows():
