@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +75,10 @@ class Kind(NamedTuple):
             if key not in known:
                 has = f"has the parameters {', '.join(known)}" if known else "has no parameters"
                 raise click.BadParameter(f"{self.name} {has}; got {key!r}.", param_hint=f"'{option}'")
+        missing = [f"{x.name}=NUMBER" for x in fields(kind) if x.default is MISSING and x.name not in self.parameters]
+        if missing:
+            needs = ",".join([self.name, *missing])
+            raise click.BadParameter(f"{self.name} needs a parameter, as in {needs}.", param_hint=f"'{option}'")
         given = {key: int(x) if key in whole and x == int(x) else x for key, x in self.parameters.items()}
         return kind(**given)
 
@@ -95,7 +99,7 @@ class KindChoice(RegistryChoice):
             except ValueError:
                 given = ""
             if not given:
-                self.fail(f"expected a parameter such as scale=2 after {name!r}; got {pair!r}.", param, ctx)
+                self.fail(f"expected PARAMETER=NUMBER, such as scale=2, after {name!r}; got {pair!r}.", param, ctx)
         return Kind(name, parameters)
 
 

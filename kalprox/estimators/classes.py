@@ -55,7 +55,15 @@ def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Arra
             f"y must have a label in every row; {int(missing.sum())} of {len(labels)} are missing (None or NaN), the "
             f"first in row {int(np.argmax(missing))}. Leave these rows out, or set missing='drop'."
         )
-    check_classification_targets(labels[~missing])
+    try:
+        check_classification_targets(labels[~missing])
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in labels[~missing].tolist()})
+        if len(kinds) < 2:
+            raise
+        raise TypeError(
+            f"y must have labels of one type, which can be sorted; got {' and '.join(kinds)}. Make all of them text."
+        ) from error
     return labels, missing
 
 

@@ -408,6 +408,8 @@ class Fitting(Streaming):
         1.0
         """
         if y is None and self._table is not None:
+            if str(self.formula).lstrip().startswith("~"):
+                raise ValueError(f"y must be given to score: the formula, {self.formula!r}, has no target.")
             encoded = self._encoder("weight", "cluster", "time").encode(X)
             y = encoded.y
             if classes := self._table.columns.classes:
@@ -426,7 +428,12 @@ def _with_target(table: Any, y: Any, names: list[str]) -> tuple[Any, str]:
     if values.shape != (len(table),):
         raise ValueError(f"y must have shape ({len(table)},), one target per row of the frame; got {values.shape}.")
     target = next(name for name in ("y", "target", *(f"y{i}" for i in range(len(names) + 1))) if name not in names)
-    return table.append_column(target, pa.array(values.tolist())), target
+    try:
+        column = pa.array(values.tolist())
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        kinds = ", ".join(sorted({type(one).__name__ for one in values.tolist()}))
+        raise TypeError(f"y must hold numbers, or text or booleans for classes; it holds {kinds}.") from error
+    return table.append_column(target, column), target
 
 
 def _warn_of_unused_parameters(learner: Learner) -> None:

@@ -230,11 +230,11 @@ def checked_rows(
         check(settings, way="targets")
     if may_lack:
         targets = {"ensure_2d": False, "dtype": np.float64, "ensure_all_finite": False}
-        X, y = validate_data(model, X, y, reset=reset, validate_separately=(how, targets))
+        X, y = _validated(model, X, y, reset=reset, validate_separately=(how, targets))
     else:
         if (numbers := as_floats(y)) is not None:
             _check_finite("y", numbers, _KEYS)  # scikit-learn does not name the rows
-        X, y = validate_data(model, X, y, reset=reset, multi_output=several, y_numeric=True, **how)
+        X, y = _validated(model, X, y, reset=reset, multi_output=several, y_numeric=True, **how)
     y = np.asarray(y, np.float64)
     if not several and y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
@@ -313,13 +313,32 @@ def keys_of(keys: Any, n: int) -> Array:
     return found
 
 
+def _validated(model: Any, X: Any, y: Any = "no_validation", **how: Any) -> Any:
+    """Return what `validate_data` does; a column of a frame that does not hold numbers is an error with its name."""
+    try:
+        return validate_data(model, X, y, **how)
+    except (TypeError, ValueError) as error:
+        if frame_kind(X) not in ("pandas", "polars"):
+            raise
+        names = None if how.get("reset") else vars(model).get("feature_names_in_")
+        if names is not None and column_names(X) != names.tolist():
+            raise
+        others = [name for name in column_names(X) if as_floats(X[name].to_numpy()) is None]
+        if not others:
+            raise
+        raise ValueError(
+            f"X must hold numbers; column {others[0]!r} holds {X[others[0]].dtype}. Make numbers of it, or leave it "
+            "out. A formula, as in 'y ~ x + C(g)', reads text, levels and dates."
+        ) from error
+
+
 def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
     """Return rows to predict, and which of them are good: None if all are.
 
     With missing="drop" only the good rows are returned; otherwise a bad row raises a ValueError.
     """
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": False}
-    X = validate_data(model, with_nan(X) if model.missing in FILLED else X, reset=False, **how)
+    X = _validated(model, with_nan(X) if model.missing in FILLED else X, reset=False, **how)
     known = X if all_usable(None, _entries(X)) else _without_nan(X) if model.missing in FILLED else X
     if all_usable(None, _entries(known)) or (good := usable(None, _sizes(known))).all():
         return X, None

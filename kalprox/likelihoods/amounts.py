@@ -12,9 +12,6 @@ from kalprox.predictive import Amounts, FromMoments
 __all__ = ["Gamma"]
 
 
-_NARROW = 0.1  # the variance of a belief about the log of a mean below which the expected curvature is used
-
-
 @pytree
 class Gamma(Likelihood):
     """Positive amounts with the mean exp(f), and a standard deviation that is a share of the mean, which is learned.
@@ -37,6 +34,7 @@ class Gamma(Likelihood):
 
     support: ClassVar[tuple[float, float]] = float(np.nextafter(0, 1)), np.inf
     learns_noise: ClassVar[bool] = True
+    expected_curvature: ClassVar[bool] = True
     predictive: ClassVar[type[FromMoments] | None] = Amounts
     help: ClassVar[str] = "positive amounts, with the log of the mean as the linear predictor"
     noise_name: ClassVar[str] = "std / mean"
@@ -48,32 +46,7 @@ class Gamma(Likelihood):
         return y * namespace(f).exp(-f) + f
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        return 1 - y * namespace(f).exp(-f), namespace(f).ones_like(
-            f
-        )  # the expected curvature: the own one is y / mean
-
-    def matched(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the problem of `Likelihood.matched`; under a narrow belief, with the expected curvature.
-
-        That of a row itself, which is y over the mean, would make the squares of the targets larger than Pearson's, and
-        with them the dispersion. The belief moves as far.
-
-        Parameters
-        ----------
-        y, f, variance : arrays of the same shape
-
-        Returns
-        -------
-        targets, weights : arrays
-        """
-        xp, (targets, weights) = namespace(y, f, variance), super().matched(y, f, variance)
-        narrow = variance < _NARROW
-        moved = targets * ((1 + variance) / (1 / weights + variance))
-        return xp.where(narrow, moved, targets), xp.where(narrow, 1.0, weights)
-
-    def matched_row(self, y: float, f: float, variance: float) -> tuple[float, float]:
-        target, weight = self.matched(*(np.array([a]) for a in (y, f, variance)))
-        return float(target[0]), float(weight[0])
+        return 1 - y * namespace(f).exp(-f), namespace(f).ones_like(f)  # that of the observation itself is y / mean
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Amounts:
         xp, dispersion = namespace(f, leverage), noise.variance

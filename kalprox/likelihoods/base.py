@@ -23,6 +23,7 @@ Outcomes = Literal["numbers", "counts", "two classes", "several classes"]
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
+_CERTAIN = 0.1  # the variance of a belief about f below which an expected curvature is used
 _POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation
 _FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to which exp(f) is a number
 _ASIDE = 1e-4  # the step of a difference quotient, whose error is its square
@@ -59,6 +60,9 @@ class Likelihood(LearnedParameter, ABC):
         What the root of the learned noise variance is called in summaries.
     log_concave : bool
         Whether the loss is convex in f, for all values of its parameters.
+    expected_curvature : bool
+        Whether the curvature of `expand` is the expected one, not the second derivative at the observation. A stream
+        that learns the noise then counts rows by it too, so that its squared residuals are Pearson's.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts` and
         `matched_rows`.
@@ -70,6 +74,8 @@ class Likelihood(LearnedParameter, ABC):
         `kalprox.likelihoods.parameters.LearnedParameter`.
     bounds : tuple of float
         The smallest and the largest value of that parameter.
+    positive : tuple of str
+        The names of parameters that must be positive, unless they are None.
 
     Examples
     --------
@@ -128,8 +134,10 @@ class Likelihood(LearnedParameter, ABC):
     help: ClassVar[str] = ""
     noise_name: ClassVar[str] = "noise std"
     log_concave: ClassVar[bool] = True
+    expected_curvature: ClassVar[bool] = False
     interacts: ClassVar[bool] = False
     majorizes: ClassVar[bool] = False
+    positive: ClassVar[tuple[str, ...]] = ()
 
     @property
     def family(self) -> str:
@@ -244,6 +252,10 @@ class Likelihood(LearnedParameter, ABC):
         together, a proximal step, and as wide as the belief is there. Where it is much narrower, `least_squares` is the
         same. For losses that are elementwise.
 
+        If the noise is learned, and the curvature of `expand` is the expected one, a row has that as its weight under a
+        narrow belief, and the belief moves as far: the moments have the curvature at the observation, which would make
+        the squares of the targets larger than Pearson's, and with them the noise.
+
         Parameters
         ----------
         y, f, variance : arrays of the same shape
@@ -254,7 +266,13 @@ class Likelihood(LearnedParameter, ABC):
             As in `least_squares`.
         """
         with np.errstate(all="ignore"):  # nodes far out may overflow, where the belief is expanded instead
-            return self._matched(y, f, variance)
+            targets, weights = self._matched(y, f, variance)
+            if not (self.learns_noise and self.expected_curvature):
+                return targets, weights
+            xp, curvature = namespace(y, f, variance), self.expand(y, f)[1]
+            moved = targets * ((1 / curvature + variance) / (1 / weights + variance))
+            narrow = variance < _CERTAIN
+            return xp.where(narrow, moved, targets), xp.where(narrow, curvature, weights)
 
     def _matched(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
         xp = namespace(y, f, variance)
@@ -325,7 +343,8 @@ class Likelihood(LearnedParameter, ABC):
         target, weight : float
         """
         spread = math.sqrt(variance)
-        if abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
+        plain = not (self.learns_noise and self.expected_curvature)
+        if plain and abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
             slope, curvature = self._expand_row(y, f)
             size = variance * max(curvature, slope**2)
             if size <= _NARROW:

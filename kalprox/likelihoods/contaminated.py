@@ -44,6 +44,8 @@ class Contaminated(Robust):
     """
 
     help: ClassVar[str] = "numbers, of which some can be anything and have no influence"
+    positive: ClassVar[tuple[str, ...]] = "threshold", "scale", "spread"
+
     threshold: Any = 3.0
     scale: Any = None
     spread: Any = None

@@ -122,6 +122,7 @@ class NegativeBinomial(Likelihood):
 
     parameter: ClassVar[str | None] = "dispersion"
     bounds: ClassVar[tuple[float, float]] = 1e-6, 1e6
+    positive: ClassVar[tuple[str, ...]] = ("dispersion",)
 
     dispersion: Any = None
 

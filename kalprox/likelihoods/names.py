@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kalprox.base.checks import check_positive
 from kalprox.likelihoods.amounts import Gamma
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.classes import Bernoulli, Categorical
@@ -54,6 +55,9 @@ def likelihood_of(likelihood: Any, *, weight_kind: str = "frequency", known: boo
         likelihood = LIKELIHOODS[likelihood]()
     if isinstance(likelihood, Likelihood):
         kind, name = type(likelihood).__name__, likelihood.parameter
+        for parameter in likelihood.positive:
+            if getattr(likelihood, parameter) is not None:
+                check_positive(f"{parameter} of {kind}", getattr(likelihood, parameter))
         if known and name is not None and getattr(likelihood, name) is None:
             raise ValueError(
                 f"likelihood must have a {name} here, as in {kind}({name}=1.0): it is learned by kalprox.refine and "

@@ -280,6 +280,8 @@ class Huber(Robust):
 
     help: ClassVar[str] = "numbers with outliers, whose influence is bounded"
     first: ClassVar[Likelihood | None] = None
+    positive: ClassVar[tuple[str, ...]] = "threshold", "scale", "spread"
+
     threshold: Any = 1.345
     scale: Any = None
     spread: Any = None
@@ -348,6 +350,8 @@ class Student(Robust):
     """
 
     help: ClassVar[str] = "numbers with the noise of Student's t distribution, where outliers lose their influence"
+    positive: ClassVar[tuple[str, ...]] = "dof", "scale", "spread"
+
     dof: Any = 3.0
     scale: Any = None
     spread: Any = None

@@ -188,7 +188,9 @@ def _likeness(first: FirstRows, name: str) -> Likeness | None:
     """What a column of text looks like; marks cannot be given where the format has numbers of its own."""
     like = likeness(first.table.column(name))
     marks = like is not None and like.remedy.startswith("Use ")
-    return like._replace(remedy="Write them as numbers.") if like and marks and not first.text_may_be_number else like
+    if like is None or not marks or first.text_may_be_number:
+        return like
+    return like._replace(what=f"{like.what} as text", remedy="Write them as numbers.")
 
 
 def _kind(first: FirstRows, name: str) -> str:

@@ -7,11 +7,13 @@ import warnings
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.exceptions import NotFittedError
 
 import kalprox as kp
 from kalprox import KalproxClassifier
 from kalprox.adapters.river import RiverClassifier, RiverRegressor
+from kalprox.cli import main
 
 
 class Thing:
@@ -184,3 +186,28 @@ def test_merge_and_fit_source_say_what_they_need():
         model.fit_source(X, 3)
     with pytest.raises(TypeError, match="alg must be an Algorithm"):
         kp.run(kp.models.Linear(), None, X, Y)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        kp.likelihoods.Huber(threshold=-1),
+        kp.likelihoods.Huber(scale=-1.0),  # whose coefficients were all zero
+        kp.likelihoods.Student(dof=0),
+        kp.likelihoods.Student(scale=-1.0),
+        kp.likelihoods.Contaminated(scale=0.0),
+        kp.likelihoods.NegativeBinomial(dispersion=-1.0),
+    ],
+    ids=repr,
+)
+def test_parameters_of_a_likelihood_that_must_be_positive_are(likelihood):
+    with pytest.raises(ValueError, match=f"of {type(likelihood).__name__} must be finite and > 0"):
+        kp.KalproxRegressor(likelihood=likelihood).fit(X, abs(Y).round())
+
+
+@pytest.mark.parametrize(("kind", "needs"), [("time", "half_life"), ("window", "rows"), ("walk", "q")])
+def test_a_kind_of_forgetting_without_its_parameter_is_told_which(tmp_path, kind, needs):
+    (tmp_path / "a.csv").write_text("t,x,y\n1,1,2\n2,2,3\n3,4,5\n")
+    command = ["fit", str(tmp_path / "a.csv"), "--target", "y", "--time", "t", "--forget", kind]
+    found = CliRunner().invoke(main, command)
+    assert found.exit_code == 2 and f"{kind} needs a parameter, as in {kind},{needs}=NUMBER" in found.output

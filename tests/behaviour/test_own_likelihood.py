@@ -117,3 +117,31 @@ def test_without_a_distribution_it_is_refused_by_name(rows):
     with pytest.raises(ValueError, match=r"forget='auto' needs a likelihood that says its `predictive` distribution"):
         KalproxRegressor(likelihood=Silent(), forget="auto", penalty="ridge").fit(*rows)
     assert KalproxRegressor(likelihood=Silent(), forget=0.99, penalty="ridge").fit(*rows).coef_.shape == (2,)
+
+
+class OwnAmounts(Likelihood):
+    """Amounts whose variance is a learned multiple of the cube of the mean exp(f): the inverse Gaussian ones."""
+
+    support, predictive = (0.0, np.inf), Waiting
+    learns_noise, expected_curvature = True, True
+
+    def loss(self, y, f):
+        return y * np.exp(-2 * f) / 2 - np.exp(-f)
+
+    def expand(self, y, f):
+        rest = np.exp(-f)
+        return rest - y * rest**2, rest
+
+    def predict(self, f, leverage, noise, sigma=1):
+        return Waiting(np.exp(f))
+
+
+def test_a_stream_learns_the_dispersion_of_fit_if_the_curvature_is_the_expected_one():
+    """Counted by its own curvature, a row has a squared residual that is larger than Pearson's: here 2.4 times."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    y = rng.wald(np.exp(X @ [0.5, 0.3]), 3.0)
+    fitted, stream = KalproxRegressor(likelihood=OwnAmounts()).fit(X, y), KalproxRegressor(likelihood=OwnAmounts())
+    for rows in np.split(np.arange(1000), 50):
+        stream.partial_fit(X[rows], y[rows])
+    assert stream.noise_var_ == pytest.approx(fitted.noise_var_, rel=0.05)

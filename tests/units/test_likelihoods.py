@@ -42,6 +42,21 @@ def test_the_expansion_is_the_slope_of_the_loss_and_a_positive_curvature(cls):
         np.testing.assert_allclose(curvature, second, rtol=1e-12)
 
 
+@pytest.mark.parametrize("cls", [c for c in PLAIN if c.learns_noise], ids=lambda c: c.__name__)
+def test_a_likelihood_that_learns_the_noise_says_whether_its_curvature_is_the_expected_one(cls):
+    likelihood, h = known(cls), 1e-5
+    (above, _), (below, _) = likelihood.expand(Y, F + h), likelihood.expand(Y, F - h)
+    own = np.allclose(likelihood.expand(Y, F)[1], (above - below) / (2 * h), rtol=1e-6)
+    assert likelihood.expected_curvature is not own
+
+
+@pytest.mark.parametrize("cls", [c for c in EVERY if c.log_concave], ids=lambda c: c.__name__)
+def test_a_loss_that_is_said_to_be_convex_is(cls):
+    likelihood, f = known(cls), np.linspace(-10, 10, 2001)
+    slopes = np.array([likelihood.expand(np.full_like(f, y), f)[0] for y in possible(likelihood)])
+    assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[:, 1:])).all()
+
+
 @pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
 def test_numpy_and_jax_agree(cls):
     likelihood = known(cls)

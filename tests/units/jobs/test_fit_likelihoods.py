@@ -230,7 +230,7 @@ def test_a_class_without_a_good_row_is_an_error(tmp_path):
         (["-y", "n", "--exposure", "hours"], 2, "needs a likelihood of counts, outliers or two classes"),
         (["-y", "kind", "--likelihood", "categorical", "--offset", "a"], 2, "An offset, or an exposure, needs"),
         (["-y", "n", "--likelihood", "huber,width=2"], 2, "huber has the parameters threshold, scale"),
-        (["-y", "n", "--likelihood", "huber,scale=x"], 2, "expected a parameter such as scale=2 after 'huber'"),
+        (["-y", "n", "--likelihood", "huber,scale=x"], 2, "expected PARAMETER=NUMBER, such as scale=2, after 'huber'"),
         (["-y", "n", "--positive", "1"], 2, "--positive is about classes"),
         (["-y", "late", "--likelihood", "bernoulli", "--positive", "ja"], 3, "--positive must be one of the classes"),
         (["-y", "n", "--likelihood", "huber", "--alpha", "auto"], 2, "--alpha auto needs --likelihood gaussian"),

@@ -281,7 +281,7 @@ def test_json_has_numbers_of_its_own(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"y": 1, "a": "1,5"}\n{"y": 2, "a": "2,5"}\n')
     with pytest.raises(
-        SourceError, match=r"'a' holds numbers with decimal commas, such as '1,5'. Write them as numbers"
+        SourceError, match=r"'a' holds numbers with decimal commas as text, such as '1,5'. Write them as numbers"
     ):
         Columns.infer([path], "y", decimal=",")
 
