@@ -170,7 +170,7 @@ def test_the_tables_hold_the_models_numbers(models):
     about, coefficients, calibration, conformal = summary.tables(found, level=0.8)
     told = facts(about)
     assert told["target"] == "arrival_delay" and told["link"] == "identity" and told["columns"] == "15"
-    assert told["penalty"] == f"ridge, alpha = auto -> {model.alpha_:.4g}"
+    assert told["penalty"] == f"ridge, alpha = auto -> {model.alpha_:.6g}"
     assert told["rows learned"] == "12,000" and told["rows rejected"] == "42"
     assert told["noise std"].startswith(f"{model.noise_var_**0.5:.4g} (learned, 11,98")
     assert told["passes over the rows"] == "1, converged" and "forget" not in told
