@@ -500,7 +500,7 @@ def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str])
 
 
 def _numbers(value: Any) -> str:
-    """A number with four significant digits, or several; "" if none is defined."""
+    """A number with six significant digits, or several; "" if none is defined."""
     values = np.atleast_1d(value).astype(float)
     if np.isnan(values).all():
         return ""
