@@ -258,7 +258,7 @@ class Learner:
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
-        if self._has_gaps(X):
+        if self.settings.fills_gaps and _has_gaps(X):
             return GapReader.of(self.state, self.gaps, self.settings).mean(X)
         live = self.stream.live(X)
         return self.belief.mean(X) if live is None else live.mean(X)
@@ -269,7 +269,7 @@ class Learner:
         The offsets must be given if the rows that were learned had them. `alone` is False if these are some of the rows
         to predict.
         """
-        if self._has_gaps(X):
+        if self.settings.fills_gaps and _has_gaps(X):
             return GapReader.of(self.state, self.gaps, self.settings).predict(X, sigma, offset)
         live = self.stream.live(X, alone=alone, offsets=offset is not None) if sigma is None else None
         if live is None:
@@ -291,7 +291,7 @@ class Learner:
         With a `time`, not before that of the last row, it is what is known then. It is a belief, or what predicts as
         one does; with `live` also a filter. For the other parameters see `predict`.
         """
-        has_gaps = self._has_gaps(X)
+        has_gaps = self.settings.fills_gaps and _has_gaps(X)
         if live and not has_gaps and sigma is None and time is None and isinstance(X, np.ndarray):
             row_filter = self.stream.live(X, alone=alone, offsets=offsets)
             if row_filter is not None:
@@ -299,13 +299,14 @@ class Learner:
         state = self.state if time is None else self.state.ahead(time)
         return GapReader.of(state, self.gaps, self.settings) if has_gaps else state.belief
 
-    def _has_gaps(self, X: Any) -> bool:
-        """Whether features are missing in some rows of X, and may be."""
-        return self.settings.fills_gaps and isinstance(X, np.ndarray) and bool(np.isnan(X).any())
-
     def copy(self) -> "Learner":
         """Return an independent copy."""
         new = object.__new__(Learner)
         new.__dict__ |= self.__dict__
         new.stream, new.pending = self.stream.copy(), None if self.pending is None else self.pending.copy()
         return new
+
+
+def _has_gaps(X: Any) -> bool:
+    """Whether features are missing in some rows of X."""
+    return isinstance(X, np.ndarray) and bool(np.isnan(X).any())

@@ -8,12 +8,14 @@ from matplotlib.figure import Figure
 
 from kalprox.calibration import CategoryCalibration, ClassCalibration, CountCalibration
 from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.settings import Settings
 from kalprox.predictive import Categories, Classes, Counts
 from kalprox.reports.calibration import section
 
 
 def report(score, *classes):
-    learner = SimpleNamespace(score=score, verdict=score.verdict, quantiles=Quantiles.normal(None))
+    stream = SimpleNamespace(quantiles=Quantiles.normal(None))
+    learner = SimpleNamespace(score=score, settings=Settings.of(), stream=stream)
     return section(SimpleNamespace(learner=learner, columns=SimpleNamespace(classes=classes)))
 
 
