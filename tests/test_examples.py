@@ -42,7 +42,7 @@ SHOWN = {
     "classes_stream.py": [
         r"after +1 digits .* 4: 0\.1\d\d ± 0\.1\d\d, 5: 0\.1",
         r"after 1794 digits .* 4: 0\.6\d\d ± 0\.1\d\d, 5: 0\.00\d .* 9: 0\.0\d\d ± 0\.01\d",
-        r"under-confident: .* Use a smaller alpha\. Over 1,793 rows",
+        r"under-confident: .* Use .*a smaller alpha\. Over 1,793 rows",
         r"\ncalibrated: .* Over 1,796 rows",
         r"alpha=1: log loss 0\.237, .*\nalpha=0\.1: log loss 0\.229, ",
     ],

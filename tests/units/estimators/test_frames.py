@@ -234,7 +234,8 @@ def test_a_model_saved_in_python_serves_every_command(kind, folder, tmp_path):
     model.save(file)
     shown = invoke("show", file, "--top", 5).output
     assert names[0] in shown or kind == "files"
-    invoke("path", file)
+    if kind != "files":  # these were fitted without a penalty
+        invoke("path", file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         invoke("predict", file, new, "--out", tmp_path / "out.parquet", "-q")

@@ -31,7 +31,7 @@ def test_rows_equal_those_that_the_belief_takes_one_by_one():
         rows.learn(block)
         state = state.learn(block)
         if i > 1:
-            assert isinstance(rows.stream.followed(), ClassFilter)
+            assert isinstance(rows.stream.live(block.X), ClassFilter)
     assert rows.state.proximal.held is None
     belief = state.belief
     difference = np.abs(rows.belief.coef - belief.coef) / belief.coef_std
