@@ -7,7 +7,7 @@ from kalprox.base.arrays import Array
 from kalprox.learning.errors import StandardErrors
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["ApproximateMerge", "PenaltyTooStrong", "doubt_of_merge", "doubt_of_penalty"]
+__all__ = ["ApproximateMerge", "PenaltyTooStrong", "doubt_of_merge", "doubt_of_penalty", "pull_of_penalty"]
 
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
 _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
@@ -63,6 +63,13 @@ def doubt_of_penalty(belief: StandardErrors) -> str:
         "than it expects with this little noise: the intervals cover less than they say. Use penalty=None, a "
         "smaller alpha, or standardize=True if the columns differ in scale."
     )
+
+
+def pull_of_penalty(belief: StandardErrors) -> float:
+    """Return the estimate times the gradient of the penalty there: how much the penalty holds it back."""
+    g = belief.design.regularizer(belief.settings.penalty.regularizer(belief.settings.alpha))
+    theta = np.asarray(belief.posterior.mean)
+    return float(theta @ np.asarray(g.grad(theta)))
 
 
 def _doubt_of_shrinkage(belief: StandardErrors) -> str:

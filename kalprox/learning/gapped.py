@@ -71,7 +71,7 @@ class Gapped:
     @property
     def _is_linear(self) -> bool:
         """Whether the information of the rows has the moments of their features."""
-        return self.inner.folded is not None and self.inner.folded.linear_information is not None
+        return self.inner.folded is not None and self.inner.folded.core.linear_information is not None
 
     def _completed(self, batch: Batch, settings: Settings) -> tuple[Batch, Gaps, State | None]:
         """Return what `complete` returns for a batch after the rows learned so far."""
@@ -108,7 +108,7 @@ class Gapped:
 
     def reader(self, time: float | None = None) -> GapReader:
         """Return what predicts rows of which features are missing, at a later time if one is given."""
-        state = self.inner.state if time is None else self.inner.state.ahead(time)
+        state = self.inner.state if time is None else self.inner.state.with_core(lambda core: core.ahead(time))
         return GapReader(state.belief, moments_of(state, self.gaps, self.inner.settings))
 
     def moments(self) -> FeatureMoments:

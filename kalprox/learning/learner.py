@@ -13,7 +13,7 @@ from kalprox.calibration.classes import Probabilities
 from kalprox.learning.belief import Belief
 from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.compose import fitted, kind_of, started
-from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge
+from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge, pull_of_penalty
 from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.gapped import Gapped, completed_source
 from kalprox.learning.gaps import Gaps
@@ -125,7 +125,7 @@ class Learner:
             settings = self.settings.with_alpha("auto") if self.settings.chooses_alpha else self.settings
             state, counts = fitted(settings, source, self.state if refine else None)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
-            tracking = self.tracking if refine else Tracking.none(state.targets, reason, self.settings.likelihood)
+            tracking = self.tracking if refine else Tracking.none(state.core.targets, reason, self.settings.likelihood)
         self._gapped.gaps, self.pending = gaps, None
         self._stream.keep(state, tracking, fresh=True)
         if self.settings.chooses_alpha:
@@ -267,7 +267,7 @@ class Learner:
     @property
     def _fingerprints(self) -> Array:
         """The fingerprint of all rows, and those of the models that were merged."""
-        return np.concatenate([self.state.fingerprint[None], self._merged])
+        return np.concatenate([self.state.core.fingerprint[None], self._merged])
 
     def _merged_gaps(self, other: "Learner") -> Gaps:
         """Return the account of gaps of both, with the moments of all rows unless the information has them."""
@@ -311,7 +311,7 @@ class Learner:
 
     def belief_at(self, time: float | None) -> Belief:
         """Return what is known at a time, not before that of the last row; if None, after the last row."""
-        return self.belief if time is None else self.state.ahead(time).belief
+        return self.belief if time is None else self.state.with_core(lambda core: core.ahead(time)).belief
 
     @property
     def tracking(self) -> Tracking:
@@ -329,7 +329,7 @@ class Learner:
         score = self.tracking.score
         if not isinstance(score, Probabilities) or self.settings.forgets or not float(score.rows) > 0:
             return score
-        return replace(score, pull=self.belief.penalty_pull)
+        return replace(score, pull=pull_of_penalty(self.belief))
 
     def verdict(self) -> Verdict:
         """Return the verdict on the score; the rows of a model that forgets or looks for changes are in time order."""
@@ -353,7 +353,7 @@ class Learner:
             source, _ = completed_source(source, self.settings)
         check(self.settings, way="path")
         check(self.settings, way="path without rows" if source is None else "path of rows")
-        return self.state.path(alphas, source)
+        return self.state.core.path(alphas, source)
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
