@@ -19,6 +19,7 @@ from kalprox.estimators.frames import FrameEncoder, check_encoded, is_raw
 from kalprox.estimators.rows import checked_inputs, checked_offset, is_plain_row, plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_errors
+from kalprox.learning.errors import hidden_clusters
 from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -132,9 +133,9 @@ class LearnerEstimator(BaseEstimator):
                     RuntimeWarning,
                     stacklevel=3,
                 )
-            elif belief.hidden_clusters > _HIDDEN and not belief.why_no_std:
+            elif hidden_clusters(belief) > _HIDDEN and not belief.why_no_std:
                 warnings.warn(
-                    f"About {belief.hidden_clusters:.0%} of what the rows of a cluster have in common is in batches "
+                    f"About {hidden_clusters(belief):.0%} of what the rows of a cluster have in common is in batches "
                     "that had more rows than all before them, whose errors hide it: standard errors are too small, and "
                     "a 95% interval may cover less than 90%. Divide the large batches, if their parts are independent, "
                     "or fit all rows at once, with clusters.",

@@ -360,7 +360,7 @@ class Predicting(LearnerEstimator):
         A row of a stream is flagged when it comes, before it is learned, as one of a thousand good rows is. `forget`
         fades the number as it fades the rows.
         """
-        found = self._belief.n_outliers
+        found = self._belief.facts.n_outliers
         if found is None:
             raise AttributeError(
                 "n_outliers_ needs a robust likelihood: likelihood='huber', 'student' or 'contaminated'."

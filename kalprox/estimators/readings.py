@@ -214,7 +214,7 @@ class Readings(LearnerEstimator):
     @property
     def alpha_(self) -> Any:
         """The weight of the penalty: `alpha`, or the value chosen by alpha="auto", one for each column of y."""
-        return self._belief.alpha
+        return self._belief.facts.alpha
 
     @property
     def converged_(self) -> bool:
@@ -291,7 +291,7 @@ class Readings(LearnerEstimator):
         """
         belief = self._belief
         shown = SimpleNamespace(
-            alpha_=belief.alpha,
+            alpha_=belief.facts.alpha,
             coef_=belief.coef,
             converged_=belief.converged,
             intercept_=belief.intercept[()],
@@ -383,9 +383,9 @@ class Readings(LearnerEstimator):
             raise ValueError(f"targets must be numbers of columns of y, from 0 to {k - 1}; got {targets!r}.")
         unit = 1.0
         if scaled:
-            if belief.column_std is None:
+            if belief.facts.column_std is None:
                 raise ValueError("scaled=True needs the standard deviations of the columns, which are not known here.")
-            unit = belief.column_std
+            unit = belief.facts.column_std
         with np.errstate(invalid="ignore"):  # the std of a constant column times an infinite interval
             arrays = [np.atleast_2d(a)[chosen] for a in (belief.coef * unit, low * unit, high * unit, belief.effects)]
         ax = plot_coefficients(

@@ -46,7 +46,7 @@ class OutlierLog:
     def finish(self, learner: Learner) -> None:
         """Write the outliers of a warm-up that has not ended."""
         state = learner.state
-        if (rows := state.held_rows()) is not None:
+        if (rows := state.core.held_rows()) is not None:
             self._write(rows.y, flags_at(state, rows))
 
     def judge(self, learner: Learner, block: Block) -> None:
@@ -58,7 +58,7 @@ class OutlierLog:
         """Write the outliers of a piece of a stream, and those of a warm-up that ends with it."""
         found = flags_between(before, piece, after)
         if found is not None:
-            held = None if len(found.errors) == len(piece) else before.held_rows()
+            held = None if len(found.errors) == len(piece) else before.core.held_rows()
             self._write(piece.y if held is None else np.concatenate([held.y, piece.y]), found)
 
     def _write(self, y: np.ndarray, found: RowFlags) -> None:

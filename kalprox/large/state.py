@@ -19,13 +19,13 @@ from kalprox.large.factor import StructuredFactor
 from kalprox.large.information import Structured, informing_share, piece_rows
 from kalprox.large.low_rank import PlusLowRank
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.linearised_belief import contrasts
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import FIRST_PIECE, State, check_any_row
+from kalprox.learning.state import FIRST_PIECE, Core, check_any_row
 from kalprox.learning.targets import Seen, Targets, check_targets
 from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
 from kalprox.likelihoods import Likelihood
@@ -112,13 +112,6 @@ class StructuredBelief(Belief):
         return given if self.learned is None else self.learned.likelihood(given)
 
     @property
-    def n_outliers(self) -> float | None:
-        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
-        if not self.settings.likelihood.majorizes:
-            return None
-        return 0.0 if self.learned is None else float(self.learned.sums[-2])
-
-    @property
     def predicts(self) -> bool:
         """Whether there is a noise variance to predict with."""
         return float(self.data.rows) > 0 and bool(np.isfinite(self.noise_found.variance))
@@ -139,13 +132,13 @@ class StructuredBelief(Belief):
     def converged(self) -> bool:
         return self.fit_converged
 
-    @property
-    def column_std(self) -> Array | None:
-        return self.fit_column_std if self.fit_column_std is not None or self.seen is None else self.seen.sd
-
-    @property
-    def targets_outside(self) -> float:
-        return self.fit_outside
+    @cached_property
+    def facts(self) -> Facts:
+        std = self.fit_column_std if self.fit_column_std is not None or self.seen is None else self.seen.sd
+        outliers = None
+        if self.settings.likelihood.majorizes:
+            outliers = 0.0 if self.learned is None else float(self.learned.sums[-2])
+        return Facts(self.settings.alpha, None, std, self.fit_outside, outliers)
 
     @property
     def std_doubt(self) -> str:
@@ -172,9 +165,9 @@ class StructuredBelief(Belief):
     @property
     def exact_zeros(self) -> Array:
         kinked = not coef_regularizer(self.settings, self.fixed).smooth
-        return (self.coef == 0) & (np.sqrt(self._variances(self._var(self.posterior))) == 0) & kinked
+        return (self.coef == 0) & (self.coef_std == 0) & kinked
 
-    def _contrasts(self, posterior: Posterior) -> Any:
+    def contrasts(self, posterior: Posterior) -> Any:
         return contrasts(self.fixed, coef_regularizer(self.settings, self.fixed))
 
     def determined(self, penalised: bool) -> Array:
@@ -204,7 +197,7 @@ class StructuredBelief(Belief):
 
 
 @state
-class StructuredState(State):
+class StructuredState(Core):
     """The minimiser over all rows, found without a matrix, and its precision in a structure.
 
     Attributes

@@ -2,18 +2,16 @@
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Self
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, grown, state
-from kalprox.information import Information
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.path import Path
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State, Step
-from kalprox.sources import Block, Counts, Source
+from kalprox.learning.state import Core, State, Step
+from kalprox.sources import Block
 
 __all__ = ["Around"]
 
@@ -27,14 +25,6 @@ class Around(State):
     @abstractmethod
     def after_step(self, one: Step) -> Self:
         """Return the state after a piece that the inner state has learned; the step is that of the inner state."""
-
-    @classmethod
-    def start(cls, settings: Settings, blocks: Iterable[Block]) -> Self:
-        raise NotImplementedError  # `kalprox.learning.compose` puts it around a state that has started
-
-    @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
-        raise NotImplementedError
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -55,57 +45,9 @@ class Around(State):
     def learn(self, block: Block) -> Self:
         return self.step(block)[0]
 
-    # ---- what the inner state says ---------------------------------------------------------------------
-
     @property
-    def core(self) -> State:
+    def core(self) -> Core:
         return self.inner.core
-
-    @property
-    def linear_information(self) -> Information | None:
-        return self.inner.linear_information
-
-    @property
-    def targets(self) -> int | None:
-        return self.inner.targets
-
-    @property
-    def time(self) -> float | None:
-        return self.inner.time
-
-    @property
-    def effective_rows(self) -> float:
-        return self.inner.effective_rows
-
-    @property
-    def predicts(self) -> bool:
-        return self.inner.predicts
-
-    @property
-    def matches_rows(self) -> bool:
-        return self.inner.matches_rows
-
-    @property
-    def warms_up(self) -> bool:
-        return self.inner.warms_up
-
-    def held_rows(self) -> Block | None:
-        return self.inner.held_rows()
-
-    @property
-    def n_held(self) -> int:
-        return self.inner.n_held
-
-    @property
-    def sizes(self) -> dict[str, int | None]:
-        return self.inner.sizes
-
-    @property
-    def fingerprint(self) -> Array:
-        return self.inner.fingerprint
-
-    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
-        return self.inner.path(alphas, source)
 
     # ---- what becomes of the inner state ---------------------------------------------------------------
 
@@ -118,12 +60,8 @@ class Around(State):
     def with_origin(self, columns: Array, values: Array) -> Self:
         return replace(self, inner=self.inner.with_origin(columns, values))
 
-    def ahead(self, time: float | None = None) -> Self:
-        inner = self.inner.ahead(time)
-        return self if inner is self.inner else replace(self, inner=inner)
-
-    def with_new_scorer(self) -> Self:
-        return replace(self, inner=self.inner.with_new_scorer())
+    def with_core(self, change: Callable[[Core], Core]) -> Self:
+        return replace(self, inner=self.inner.with_core(change))
 
     def closed(self) -> Self:
         return replace(self, inner=self.inner.closed())

@@ -17,7 +17,7 @@ from kalprox.learning.members import core_type, restored_member, started_member,
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State
+from kalprox.learning.state import Core, State
 from kalprox.likelihoods import Likelihood
 from kalprox.predictive import Mixture, Predictive, is_discrete, mixed, normal_scores
 from kalprox.predictive.mixture import log_mean, mixture_scores, shares
@@ -37,7 +37,7 @@ def member_settings(settings: Settings, forget: Forgetting) -> Settings:
     return replace(settings, forgetting=forget, diagnose=True, parameters={**settings.parameters, "forget": forget})
 
 
-def ways_to_forget(settings: Settings, kind: type[State]) -> dict[str, Forgetting]:
+def ways_to_forget(settings: Settings, kind: type[Core]) -> dict[str, Forgetting]:
     """Return the ways to forget of a bank of states of this kind, by their names.
 
     Those that forget more come later. Some let only the intercept walk, where that can be: with an intercept, and in a
@@ -57,7 +57,7 @@ def _memory(way: Forgetting) -> float:
     return 1 / (1 - way.per_row)
 
 
-def _matched_type(settings: Settings, block: Block | None) -> type[State] | None:
+def _matched_type(settings: Settings, block: Block | None) -> type[Core] | None:
     """Return the class of state that learns every row by moment matching, if it can; always if there is no block."""
     if settings.likelihood.quadratic:
         return None
@@ -67,7 +67,7 @@ def _matched_type(settings: Settings, block: Block | None) -> type[State] | None
 
 
 @state
-class Bank(State):
+class Bank(Core):
     """Beliefs that learn the same rows and forget them in different ways, and the probability of each.
 
     After every row the probability of a member is multiplied by what it had predicted for that row; see
@@ -108,7 +108,7 @@ class Bank(State):
             least = _ROWS_EACH * (first.X.shape[1] + 1) * (first.y.shape[1] if first.y.ndim == 2 else 1)
             ways = [way for way in ways if not way.forgets or _memory(way) >= least]
         members = tuple(started_member(kind, member_settings(settings, forget), [first]) for forget in ways)
-        odds = Odds.equal(len(members), members[0].targets)
+        odds = Odds.equal(len(members), members[0].core.targets)
         return cls(settings, members, odds, WeightRecord.start(odds.weights))
 
     @classmethod
@@ -206,11 +206,11 @@ class Bank(State):
 
     @property
     def predicts(self) -> bool:
-        return any(member.predicts for member in self.members)
+        return any(member.core.predicts for member in self.members)
 
     @property
     def targets(self) -> int | None:
-        return self.members[0].targets
+        return self.members[0].core.targets
 
     # ---- the weights -----------------------------------------------------------------------------------
 
@@ -223,14 +223,14 @@ class Bank(State):
 
     @property
     def n_held(self) -> int:
-        return max(member.n_held for member in self.members)
+        return max(member.core.n_held for member in self.members)
 
     def without_rows(self) -> "Bank":
         return replace(self, members=tuple(member.without_rows() for member in self.members))
 
     @property
     def sizes(self) -> dict[str, int | None]:
-        return self.members[0].sizes
+        return self.members[0].core.sizes
 
     @classmethod
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Bank":

@@ -188,7 +188,7 @@ def _filter_of(member: State) -> "SquareRootFilter | MomentFilter | MatchedFilte
         return member.filter if isinstance(member, Matched) else None
     if not (member.predicts and member.belief.posterior.proper):
         return None
-    return member.filter if member.predicts_every_row else member.moment_filter
+    return member.row_filter()
 
 
 def _learned(member: State, live: Any, block: Block) -> State:

@@ -1,7 +1,7 @@
 """Beliefs: what the rows learned so far say about a model, its parameters and its predictions."""
 
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,31 @@ from kalprox.learning.rules import check
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 
-__all__ = ["Belief"]
+__all__ = ["Belief", "Facts"]
+
+
+class Facts(NamedTuple):
+    """What a belief knows besides its estimate.
+
+    Attributes
+    ----------
+    alpha : float, or array of shape (k,)
+        The weight of the penalty, as given or chosen; one for each target if it was chosen for several.
+    alpha_limit : float or None
+        0 or infinity, if alpha="auto" found that the smaller, or the larger, alpha is the better.
+    column_std : array of shape (d,) or None
+        The standard deviation of each column of X over the rows learned; None if it is not known.
+    targets_outside : float
+        The number of targets learned that lie outside the range of the link.
+    n_outliers : float or None
+        The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust.
+    """
+
+    alpha: Any
+    alpha_limit: float | None = None
+    column_std: Array | None = None
+    targets_outside: float = 0.0
+    n_outliers: float | None = None
 
 
 @state
@@ -45,10 +69,6 @@ class Belief(PickledFields, StandardErrors):
     fit_message: str = leaf(default="", kw_only=True)
     merge_distance: float = leaf(default=0.0, kw_only=True)
 
-    def with_input_noise(self, noise: InputNoise) -> Self:
-        """Return what is known with a variance of the noise that depends on the inputs."""
-        return self._changed(input_noise=noise)
-
     @property
     def converged(self) -> bool:
         """Whether the estimate is the minimiser."""
@@ -65,47 +85,14 @@ class Belief(PickledFields, StandardErrors):
         return True
 
     @property
-    def targets(self) -> int | None:
-        """The number of columns of y, if these are several targets of one linear model; None for one target."""
-        return None
-
-    @property
-    def n_outliers(self) -> float | None:
-        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
-        return None
-
-    @property
     def effective_rows(self) -> float:
         """The number of rows of equal weight that are worth as much as those that forgetting has left."""
         raise NotImplementedError
 
-    @property
-    def alpha(self) -> float:
-        """The weight of the penalty, as given or chosen."""
-        alpha: float = self.settings.alpha
-        return alpha
-
-    @property
-    def penalty_pull(self) -> float:
-        """The estimate times the gradient of the penalty there: how much the penalty holds it back."""
-        g = self.design.regularizer(self.settings.penalty.regularizer(self.alpha))
-        theta = np.asarray(self.posterior.mean)
-        return float(theta @ np.asarray(g.grad(theta)))
-
-    @property
-    def alpha_limit(self) -> float | None:
-        """0 or infinity, if alpha="auto" found that the smaller, or the larger, alpha is the better; otherwise None."""
-        return None
-
-    @property
-    def column_std(self) -> Array | None:
-        """The standard deviation of each column of X over the rows learned, shape (d,); None if it is not known."""
-        return None
-
-    @property
-    def targets_outside(self) -> float:
-        """The number of targets learned that lie outside the range of the link."""
-        return 0.0
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known besides the estimate."""
+        return Facts(self.settings.alpha)
 
     @property
     def noise(self) -> Noise:
@@ -119,7 +106,8 @@ class Belief(PickledFields, StandardErrors):
         It is the change of the prediction (for a nonlinear link: of the linear predictor) when the column increases by
         one standard deviation. Where the standard deviations are not known, it is |coefficient|.
         """
-        return np.abs(self.coef) * (1.0 if self.column_std is None else self.column_std)
+        std = self.facts.column_std
+        return np.abs(self.coef) * (1.0 if std is None else std)
 
     @cached_property
     def interval_doubt(self) -> str:
@@ -180,7 +168,7 @@ class Belief(PickledFields, StandardErrors):
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""
-        draws, K = self.posterior.sample(n, rng), self._contrasts(self.posterior)
+        draws, K = self.posterior.sample(n, rng), self.contrasts(self.posterior)
         draws = draws if K is None else self.design.by_output(draws @ K.T)
         return self.design.coef(draws), np.asarray(self.design.intercept_of(draws))
 

@@ -21,7 +21,7 @@ from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State
+from kalprox.learning.state import Core, State
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -103,11 +103,12 @@ class Buffered:
         start = int(state is None and len(batch) > 1 and batch.groups is None)
         if start:
             yield batch.part(0, start)
-        single = self.folded is not None and self.folded.matches_rows
+        single = self.folded is not None and self.folded.core.matches_rows
         state = None if self.folded is None else self.folded.core
         if isinstance(state, Exact):
-            fixed = state.has_fixed_penalty and not settings.forgets
-            single = not fixed and settings.forgetting.fades  # no filter follows a window, or a drift
+            single = (
+                not state.predicts_every_row and settings.forgetting.fades
+            )  # no filter follows a window, or a drift
         if not single or self.settings is not settings or not settings.buffers_rows:
             yield batch.part(start, len(batch))
             return
@@ -177,7 +178,7 @@ class Buffered:
             self.keep(*self.after_rows())
             if crosses:
                 assert self.folded is not None
-                self.folded = self.folded.with_new_scorer()
+                self.folded = self.folded.with_core(_with_new_scorer)
             recent = self._recent
             assert recent is not None
         found = recent.append(batch, predict=predict)
@@ -231,14 +232,14 @@ class Buffered:
     @property
     def is_linear(self) -> bool:
         """Whether the information of the rows has the moments of their features."""
-        return self.folded is not None and self.folded.linear_information is not None
+        return self.folded is not None and self.folded.core.linear_information is not None
 
     @property
     def _time(self) -> float | None:
         """The time of the last row, if rows are forgotten by time."""
         if self._rows and self._rows.buffer.time is not None:
             return self._rows.buffer.time
-        return None if self.folded is None else self.folded.time
+        return None if self.folded is None else self.folded.core.time
 
     def followed(self) -> LiveFilter | None:
         """Return the filter that has learned the rows since the last fold, if there is one."""
@@ -269,7 +270,7 @@ class Buffered:
         recent = 0 if self._rows is None else len(self._rows)
         detector = self._tracking.detector
         recent += 0 if detector is None else len(detector.held)
-        return recent + (0 if self.folded is None else self.folded.n_held)
+        return recent + (0 if self.folded is None else self.folded.core.n_held)
 
     def release_rows(self) -> None:
         """Fold the rows that are held; raise a ValueError during a warm-up, which cannot do without its rows."""
@@ -282,7 +283,7 @@ class Buffered:
             self.keep(*self.after_rows())
         assert self.folded is not None
         waiting = {"waiting": self._rows.buffer.saved()} if self._rows else {}
-        return {"sizes": self.folded.sizes, "belief": self.folded, "tracking": self._tracking, **waiting}
+        return {"sizes": self.folded.core.sizes, "belief": self.folded, "tracking": self._tracking, **waiting}
 
     @classmethod
     def restored(cls, settings: Settings, saved: Saved, sizes: Sizes) -> "Buffered":
@@ -292,7 +293,7 @@ class Buffered:
         new._tracking = Tracking.restored(settings, saved, "tracking", sizes)
         new.n_rows = saved.count("n_rows")
         if "waiting" in saved:
-            columns = state.sizes["o"]
+            columns = state.core.sizes["o"]
             new._buffer = RowBuffer.restored(sizes["d"] or 0, columns, saved)
             before = new.n_rows - new._buffer.n
             new._rows = recent_rows(settings, state, new._tracking, before, new._buffer)
@@ -306,3 +307,9 @@ class Buffered:
         new._rows = None if self._rows is None else self._rows.copy()
         new._buffer = None if new._rows is None else new._rows.buffer
         return new
+
+
+def _with_new_scorer(core: Core) -> Core:
+    """Return the state with an estimate of all its rows in place of the one that predicted the last of them."""
+    assert isinstance(core, Exact)
+    return replace(core, scorer=None)

@@ -100,7 +100,7 @@ def complete(
         after = moments if state is None else moments.after(X, Completed(X), weights, left)
         return batch, gaps.after(X, weights, after), moved
     exact = known is None and settings.is_exact
-    if not (exact or (known is not None and known.linear_information is not None)):
+    if not (exact or (known is not None and known.core.linear_information is not None)):
         _check_seen(X, moments)
     if with_cov and settings.is_exact and np.ndim(batch.y) == 2:
         check(settings, way="targets")
@@ -124,7 +124,7 @@ def complete(
 
 def _left(settings: Settings, batch: Batch, state: Callable[[], State]) -> float:
     """Return what forgetting leaves of the rows before a batch."""
-    return left_after(settings, batch, state().time if settings.by_time else None)
+    return left_after(settings, batch, state().core.time if settings.by_time else None)
 
 
 def moments_of(state: State, gaps: Gaps, settings: Settings) -> FeatureMoments:
@@ -132,7 +132,7 @@ def moments_of(state: State, gaps: Gaps, settings: Settings) -> FeatureMoments:
     with_cov = settings.missing == "marginalize"
     if gaps.moments is not None:
         return _matching(gaps.moments, with_cov=with_cov)
-    if (information := state.linear_information) is not None:
+    if (information := state.core.linear_information) is not None:
         return FeatureMoments.of_information(information, with_cov=with_cov)
     raise ValueError(
         f"missing={settings.missing!r} needs the means of the features, and this model has learned rows without "

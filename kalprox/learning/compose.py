@@ -8,27 +8,28 @@ from kalprox.learning.bank import Bank
 from kalprox.learning.bank_rows import BankRows
 from kalprox.learning.changing import check_change
 from kalprox.learning.exact import Exact
+from kalprox.learning.laplace import fit_with_chosen_alpha
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.members import core_type, restored_member, started_member, wrapped
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
-from kalprox.learning.state import State
+from kalprox.learning.state import Core, State
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import ArraySource, Block, Counts, Source
 
 __all__ = ["fitted", "has_moments", "kind_of", "of_rows", "recent_rows", "restored", "started", "under"]
 
 
-def kind_of(settings: Settings) -> type[State]:
+def kind_of(settings: Settings) -> type[Core]:
     """Return the class of the state that learns the rows, without what is around it."""
     return Bank if settings.is_bank else core_type(settings)
 
 
 def has_moments(settings: Settings) -> bool:
     """Whether what learns rows without gaps knows the moments of their features."""
-    return kind_of(settings) is Exact
+    return issubclass(kind_of(settings), Exact)
 
 
 def started(settings: Settings, blocks: Iterable[Block]) -> State:
@@ -40,8 +41,12 @@ def started(settings: Settings, blocks: Iterable[Block]) -> State:
 
 def fitted(settings: Settings, source: Source, start: State | None = None) -> tuple[State, Counts]:
     """Return the state after all rows of a source, and their number; one that iterates may begin at another state."""
+    kind = kind_of(settings)
     about: dict[str, Any] = {} if start is None else {"start": start.core}
-    state, counts = kind_of(settings).fit(settings, source, **about)
+    if settings.awaits_alpha:
+        state, counts = fit_with_chosen_alpha(kind.fit, settings, source, **about)
+    else:
+        state, counts = kind.fit(settings, source, **about)
     return wrapped(state, state.settings).with_scores_of(source), counts
 
 
@@ -75,7 +80,7 @@ def recent_rows(
     """Return the rows since a state, none of them yet if there is no buffer; None if they are not folded together."""
     if isinstance(state, SpreadByInputs):
         return None
-    if state.linear_information is not None:
+    if state.core.linear_information is not None:
         return RecentRows(settings, state, tracking, rows, buffer)
     if settings.structure is not None:
         from kalprox.large.diagonal_rows import DiagonalRows
@@ -83,7 +88,7 @@ def recent_rows(
 
         assert isinstance(state, StructuredState)
         return DiagonalRows(settings, state, tracking) if DiagonalRows.serves(settings, state) else None
-    if not state.matches_rows:
+    if not state.core.matches_rows:
         return None
     if isinstance(state, Bank):
         return BankRows(settings, state, tracking, rows, buffer)

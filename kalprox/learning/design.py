@@ -218,6 +218,11 @@ class Design(PickledFields):
             return theta
         return np.swapaxes(theta.reshape(*theta.shape[:-1], -1, self.outputs), -1, -2)
 
+    def per_target(self, theta: Any) -> Array:
+        """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
+        theta = np.asarray(theta)
+        return theta.T if self.outputs is None else self.by_output(theta)
+
     def coef(self, theta: Array) -> Array:
         """Return the coefficients of X, shape (..., d), for theta of shape (..., d) or (..., 1 + d)."""
         coef = theta[..., self.first :]

@@ -16,6 +16,7 @@ __all__ = [
     "doubt_of_merge",
     "doubt_of_penalty",
     "doubt_of_weights",
+    "pull_of_penalty",
 ]
 
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
@@ -89,6 +90,13 @@ def doubt_of_penalty(belief: StandardErrors) -> str:
         "than it expects with this little noise: the intervals cover less than they say. Use penalty=None, a "
         "smaller alpha, or standardize=True if the columns differ in scale."
     )
+
+
+def pull_of_penalty(belief: StandardErrors) -> float:
+    """Return the estimate times the gradient of the penalty there: how much the penalty holds it back."""
+    g = belief.design.regularizer(belief.settings.penalty.regularizer(belief.settings.alpha))
+    theta = np.asarray(belief.posterior.mean)
+    return float(theta @ np.asarray(g.grad(theta)))
 
 
 def _doubt_of_shrinkage(belief: StandardErrors) -> str:

@@ -21,7 +21,7 @@ from kalprox.predictive import Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Source
 
-__all__ = ["StandardErrors", "residual_scores"]
+__all__ = ["Errors", "StandardErrors", "hidden_clusters", "residual_scores"]
 
 
 @state
@@ -56,38 +56,26 @@ class StandardErrors(ABC):
         """The model h."""
         return self.design.model(self.settings.model(self.design.outputs))
 
-    def _per_target(self, theta: Array) -> Array:
-        """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
-        theta = np.asarray(theta)
-        return theta.T if self.design.outputs is None else self.design.by_output(theta)
-
-    @property
-    def _theta(self) -> Array:
-        return self._per_target(self.posterior.mean)  # (d,) or (k, d)
-
     @cached_property
     def coef(self) -> Array:
         """The coefficients, shape (d,) or (k, d)."""
-        return self.design.coef(self._theta)
+        return self.design.coef(self.design.per_target(self.posterior.mean))
 
     @cached_property
     def intercept(self) -> Array:
         """The intercept, shape () or (k,)."""
-        return np.asarray(self.design.intercept_of(self._theta))
+        return np.asarray(self.design.intercept_of(self.design.per_target(self.posterior.mean)))
 
     # ---- covariances -----------------------------------------------------------------------------------
+
+    def errors(self, *, penalised: bool = True) -> "Errors":
+        """Return the standard errors under the posterior, or under that without the penalty."""
+        return Errors(self, self.posterior if penalised else self.unpenalised)
 
     @cached_property
     def covariance(self) -> Array:
         """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
-        first, scale = self.design.first, self.design.scale
-        sandwiched = self._sandwiched(self.posterior)
-        C = np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched
-        if (K := self._contrasts(self.posterior)) is not None and (m := self.design.outputs) is not None:
-            C = K @ C @ K.T
-            C = np.stack([C[c::m, c::m] for c in range(m)])  # of the coefficients of each output
-        C = C[..., first:, first:]
-        return C if scale is None else C / scale[:, None] / scale
+        return self.errors().covariance()
 
     def covariance_of(self, some: Array) -> Array:
         """Return the covariance of some coefficients, given their positions, of a model with one output."""
@@ -96,35 +84,12 @@ class StandardErrors(ABC):
     @cached_property
     def coef_std(self) -> Array:
         """The standard errors of the coefficients, shape (d,) or (k, d); see `debiased` if the penalty has kinks."""
-        return np.sqrt(self._variances(self._var(self.posterior)))
-
-    def _variances(self, variances: Array) -> Array:
-        """Return the variances of the coefficients for those of theta, shape (..., d)."""
-        variances = self.design.by_output(np.asarray(variances))[..., self.design.first :]
-        return variances if self.design.scale is None else variances / self.design.scale**2
+        return self.errors().coef_std()
 
     @cached_property
     def intercept_std(self) -> Array:
         """The standard error of the intercept, shape () or (k,), as `coef_std`; zero without intercept."""
-        return self._intercept_std(self.posterior)
-
-    def _intercept_std(self, posterior: Posterior) -> Array:
-        if not self.design.intercept:
-            return np.zeros_like(self.intercept)
-        at_zero = self._at_zero(posterior)
-        if (C := self._sandwiched(posterior)) is not None:
-            found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
-            return np.sqrt(found if self.design.outputs else found[..., 0])
-        leverage = posterior.leverage(at_zero)
-        return np.sqrt(np.asarray(posterior.noise.variance) * (leverage if self.design.outputs else leverage[0]))
-
-    def _at_zero(self, posterior: Posterior) -> Array:
-        """Return the inputs whose output is the intercept, shape (1, p) or (m, p)."""
-        without = replace(self.design, row_offsets=False)
-        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
-        if (K := self._contrasts(posterior)) is not None:
-            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
-        return at_zero
+        return self.errors().intercept_std()
 
     @property
     def std_doubt(self) -> str:
@@ -136,16 +101,11 @@ class StandardErrors(ABC):
         """The scores of the rows; those of a warm-up are summed, from residuals at the estimate, when they are read."""
         return self.sandwich if self.of_held is None else self.of_held()
 
-    def with_scores(self, sandwich: Sandwich | None, of_held: Callable[[], Sandwich] | None) -> Self:
-        """Return what is known with the scores of the rows; what does not depend on them is not computed again."""
-        return self._changed(sandwich=sandwich, of_held=of_held)
-
-    def _changed(self, **fields: Any) -> Self:
+    def with_fields(self, **fields: Any) -> Self:
         """Return this with other fields, on which the estimate and its posterior do not depend."""
         new = replace(self, **fields)
-        for name in ("posterior", "design", "centered", "equations", "alpha", "_choices", "_evidence"):
-            if name in vars(self):
-                vars(new)[name] = vars(self)[name]
+        if "posterior" in vars(self):
+            vars(new)["posterior"] = vars(self)["posterior"]
         return new
 
     @property
@@ -165,104 +125,14 @@ class StandardErrors(ABC):
         """Why there are no intervals of coefficients, in a sentence; empty if there are."""
         return ""
 
-    def _sandwiched(self, posterior: Posterior) -> Array | None:
-        """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
-
-        NaN with fewer than two rows or clusters, see `why_no_std`.
-        """
-        kind, sandwich = self.settings.coef_cov, self.scores
-        if kind == "model":
-            return None
-        unit = self.unit_covariance(posterior)
-        if sandwich is None or sandwich.count < 2:
-            return np.full(unit.shape, np.nan)
-        M = sandwich.total(self.design)
-        infinite = np.isinf(unit)
-        V = np.where(infinite, 0.0, unit)
-        if sandwich.excess is not None:  # V^-1 is the information and the penalty
-            V = np.linalg.solve(np.eye(len(V)) - V @ sandwich.excess, V)
-        C = V @ (M[0] if posterior.targets is None else M) @ V
-        if kind == "clustered":
-            C *= sandwich.count / (sandwich.count - 1)
-        return np.where(infinite, unit, C)
-
-    @staticmethod
-    def unit_covariance(posterior: Posterior) -> Array:
-        """Return the covariance of theta in units of the noise variance, (p, p) or (k, p, p)."""
-        return np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
-
-    def _contrasts(self, posterior: Posterior) -> Array | None:
+    def contrasts(self, posterior: Posterior) -> Any:
         """Return a matrix by which parameters are multiplied where they are shown; None if it has no effect."""
         return None
-
-    def _var(self, posterior: Posterior) -> Array:
-        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p); NaN where rounding left nothing."""
-        C, K = self._sandwiched(posterior), self._contrasts(posterior)
-        if C is None:
-            var = posterior.var() if K is None else posterior.leverage(K) * posterior.noise.variance
-            return np.asarray(var)
-        C = C if K is None else K @ C @ K.T
-        variances = np.diagonal(C, axis1=-2, axis2=-1)
-        return np.where(variances >= 0, variances, np.nan)
-
-    def _dof(self, posterior: Posterior, K: Array | None = None) -> Array:
-        """Return the degrees of freedom of intervals, shape () or (k,).
-
-        For clusters they are those of each parameter, or of products of the parameters with the rows of K, shape (q,)
-        or (k, q): one less than the number of clusters of equal weight that say as much. Under a working model, rows of
-        a cluster have a noise in common whose variance is learned from the sums of their scores. A cluster with the sum
-        of inputs m and the weight n then adds s2 (v'm)^2 / n + s2 (n / all) v'W v + t2 (v'm)^2 to the variance of c't,
-        with v = V c, W the information within clusters, s2 the variance of single rows and t2 that of the clusters; the
-        degrees of freedom of a sum of such terms are Satterthwaite's [1]_. Small clusters that are not known one by one
-        are taken for equal ones with the variance of their scores.
-
-        References
-        ----------
-        .. [1] A. V. Carter, K. T. Schnepel, D. G. Steigerwald, "Asymptotic behavior of a t-test robust to cluster
-           heterogeneity", Review of Economics and Statistics 99, 2017.
-        """
-        if self.settings.coef_cov != "clustered":
-            return np.asarray(posterior.noise.dof)
-        unit = self.unit_covariance(posterior)
-        V = np.where(np.isinf(unit), 0.0, unit)
-        V = V if K is None else K @ V
-        count = 0.0 if self.scores is None else self.scores.count
-        found = np.full(V.shape[:-1], count - 1)
-        if self.scores is None or not self.scores.groups or not self._has_constant or count < 3:
-            return found
-        assert isinstance(posterior, InformationPosterior)
-        m, sums = self.scores.inputs_of(self.design)
-        m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
-        variance, R = np.asarray(posterior.noise.variance), np.asarray(posterior.data.compact()[0])
-        M, rest, total = self.scores.complete(self.design), self.scores.clusters, n.sum()
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
-            shared = shared[0] if posterior.targets is None else shared[:, None, None]
-            single = (variance if posterior.targets is None else variance[:, None, None]) - shared
-            z = V @ m.T  # of each parameter and cluster
-            own = z**2 / n
-            known = total if not rest or not self.design.intercept else max(float((R[:, 0] ** 2).sum()), total)
-            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / known
-            parts = single * (own + within) + shared * z**2
-            others = ((V @ (M[0] if posterior.targets is None else M)) * V).sum(axis=-1)
-            squares = (parts**2).sum(axis=-1) + others**2 / max(rest, 1.0)
-            worth = (parts.sum(axis=-1) + others) ** 2 / squares
-        return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
 
     @property
     def scores_center(self) -> Array | None:
         """The center of the inputs of the scores; None if they are the Jacobian of a nonlinear model."""
         return None
-
-    @property
-    def hidden_clusters(self) -> float:
-        """See `Sandwich.hidden`; 0 where it is not known."""
-        return 0.0 if self.scores is None or not self._has_constant else self.scores.hidden
-
-    @property
-    def _has_constant(self) -> bool:
-        """Whether the first input of the scores is 1, so that its sums are those of the rows."""
-        return self.scores_center is not None or (self.design.intercept and self.design.outputs is None)
 
     # ---- intervals -------------------------------------------------------------------------------------
 
@@ -299,33 +169,17 @@ class StandardErrors(ABC):
 
     def determined(self, penalised: bool) -> Array:
         """Return whether the rows, with or without the penalty, determine each coefficient, shape (d,)."""
-        posterior = self.posterior if penalised else self.unpenalised
-        found = np.isfinite(self._variances(np.asarray(posterior.factors[0].variances())))
-        return found if found.ndim == 1 else found.all(axis=0)
+        return self.errors(penalised=penalised).determined()
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         """Return the coefficients, with or without the penalty, and what their intervals are computed from."""
-        posterior = self.posterior if penalised else self.unpenalised
-        K = self._contrasts(posterior)
-        rows = (factor.variances() if K is None else factor.leverage(K) for factor in posterior.factors)
-        in_units = posterior.per_target(list(rows))
-        with np.errstate(divide="ignore"):
-            precision = 1 / self._variances(in_units)
-        std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
-        if self.settings.coef_cov == "clustered":
-            dof = self.design.by_output(dof)[..., self.design.first :]
-        coef = self.design.coef(self._per_target(posterior.mean))
-        std, dof = (std, dof) if penalised else _unbounded(std, dof)
-        return Estimate(coef, std, dof, precision)
+        estimate = self.errors(penalised=penalised).coef()
+        return estimate if penalised else estimate._replace(**_unbounded(estimate.std, estimate.dof))
 
     def intercept_estimate(self, penalised: bool) -> Student:
         """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
-        posterior = self.posterior if penalised else self.unpenalised
-        value = np.asarray(self.design.intercept_of(self._per_target(posterior.mean)))
-        std, dof = self._intercept_std(posterior), self._dof(posterior, self._at_zero(posterior))
-        if self.settings.coef_cov == "clustered" and self.design.outputs is None:
-            dof = dof[..., 0]
-        return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
+        value, std, dof = self.errors(penalised=penalised).intercept()
+        return Student(value, **({"std": std, "dof": dof} if penalised else _unbounded(std, dof)))
 
     def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
         """Return the ends of the interval of each coefficient, shaped like `coef`.
@@ -347,9 +201,182 @@ class StandardErrors(ABC):
         raise NotImplementedError
 
 
-def _unbounded(std: Array, dof: Any) -> tuple[Array, Any]:
+class Errors:
+    """The standard errors of coefficients and intercept under one posterior of theta.
+
+    Parameters
+    ----------
+    belief : StandardErrors
+    posterior : Posterior
+        With the penalty, or without.
+    """
+
+    def __init__(self, belief: StandardErrors, posterior: Posterior) -> None:
+        self.belief, self.posterior, self.design = belief, posterior, belief.design
+        self.contrasts = belief.contrasts(posterior)
+
+    # ---- of coefficients and intercept -----------------------------------------------------------------
+
+    def covariance(self) -> Array:
+        """Return the covariance of the coefficients, shape (d, d) or (k, d, d)."""
+        first, scale, K, sandwiched = self.design.first, self.design.scale, self.contrasts, self._sandwiched
+        C = np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched
+        if K is not None and (m := self.design.outputs) is not None:
+            C = K @ C @ K.T
+            C = np.stack([C[c::m, c::m] for c in range(m)])  # of the coefficients of each output
+        C = C[..., first:, first:]
+        return C if scale is None else C / scale[:, None] / scale
+
+    def coef_std(self) -> Array:
+        """Return the standard errors of the coefficients, shape (d,) or (k, d)."""
+        C, K = self._sandwiched, self.contrasts
+        if C is None:
+            var = np.asarray(self.posterior.var() if K is None else self.posterior.leverage(K) * self._noise_var)
+        else:
+            var = np.diagonal(C if K is None else K @ C @ K.T, axis1=-2, axis2=-1)
+            var = np.where(var >= 0, var, np.nan)  # where rounding left nothing
+        return np.sqrt(self._of_coef(var))
+
+    def coef(self) -> Estimate:
+        """Return the coefficients, and what their intervals are computed from."""
+        posterior, K = self.posterior, self.contrasts
+        rows = (factor.variances() if K is None else factor.leverage(K) for factor in posterior.factors)
+        with np.errstate(divide="ignore"):
+            precision = 1 / self._of_coef(posterior.per_target(list(rows)))
+        dof = self._dof()
+        if self.belief.settings.coef_cov == "clustered":
+            dof = self.design.by_output(dof)[..., self.design.first :]
+        return Estimate(self.design.coef(self.design.per_target(posterior.mean)), self.coef_std(), dof, precision)
+
+    def determined(self) -> Array:
+        """Return whether the rows, and the penalty if there is one, determine each coefficient, shape (d,)."""
+        found = np.isfinite(self._of_coef(self.posterior.factors[0].variances()))
+        return found if found.ndim == 1 else found.all(axis=0)
+
+    def intercept_std(self) -> Array:
+        """Return the standard error of the intercept, shape () or (k,); zero without intercept."""
+        if not self.design.intercept:
+            return np.zeros_like(self.belief.intercept)
+        at_zero, several = self._at_zero(), self.design.outputs is not None
+        if (C := self._sandwiched) is not None:
+            found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
+            return np.sqrt(found if several else found[..., 0])
+        leverage = self.posterior.leverage(at_zero)
+        return np.sqrt(self._noise_var * (leverage if several else leverage[0]))
+
+    def intercept(self) -> tuple[Array, Array, Array]:
+        """Return the intercept, its standard error and their degrees of freedom."""
+        value = np.asarray(self.design.intercept_of(self.design.per_target(self.posterior.mean)))
+        dof = self._dof(self._at_zero())
+        if self.belief.settings.coef_cov == "clustered" and self.design.outputs is None:
+            dof = dof[..., 0]
+        return value, self.intercept_std(), dof
+
+    # ---- of parameters ---------------------------------------------------------------------------------
+
+    @property
+    def _noise_var(self) -> Array:
+        return np.asarray(self.posterior.noise.variance)
+
+    def _of_coef(self, variances: Any) -> Array:
+        """Return the variances of the coefficients for those of theta, shape (..., d)."""
+        variances = self.design.by_output(np.asarray(variances))[..., self.design.first :]
+        return variances if self.design.scale is None else variances / self.design.scale**2
+
+    def _at_zero(self) -> Array:
+        """Return the inputs whose output is the intercept, shape (1, p) or (m, p)."""
+        without = replace(self.design, row_offsets=False)
+        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        if (K := self.contrasts) is not None:
+            at_zero = self.belief.model.linearize_rows(np.asarray(self.posterior.mean), at_zero)[1][0] @ K
+        return at_zero
+
+    @cached_property
+    def _sandwiched(self) -> Array | None:
+        """The robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
+
+        NaN with fewer than two rows or clusters, see `StandardErrors.why_no_std`.
+        """
+        kind, sandwich, posterior = self.belief.settings.coef_cov, self.belief.scores, self.posterior
+        if kind == "model":
+            return None
+        unit = unit_covariance(posterior)
+        if sandwich is None or sandwich.count < 2:
+            return np.full(unit.shape, np.nan)
+        M = sandwich.total(self.design)
+        infinite = np.isinf(unit)
+        V = np.where(infinite, 0.0, unit)
+        if sandwich.excess is not None:  # V^-1 is the information and the penalty
+            V = np.linalg.solve(np.eye(len(V)) - V @ sandwich.excess, V)
+        C = V @ (M[0] if posterior.targets is None else M) @ V
+        if kind == "clustered":
+            C *= sandwich.count / (sandwich.count - 1)
+        return np.where(infinite, unit, C)
+
+    def _dof(self, K: Array | None = None) -> Array:
+        """Return the degrees of freedom of intervals, shape () or (k,).
+
+        For clusters they are those of each parameter, or of products of the parameters with the rows of K, shape (q,)
+        or (k, q): one less than the number of clusters of equal weight that say as much. Under a working model, rows of
+        a cluster have a noise in common whose variance is learned from the sums of their scores. A cluster with the sum
+        of inputs m and the weight n then adds s2 (v'm)^2 / n + s2 (n / all) v'W v + t2 (v'm)^2 to the variance of c't,
+        with v = V c, W the information within clusters, s2 the variance of single rows and t2 that of the clusters; the
+        degrees of freedom of a sum of such terms are Satterthwaite's [1]_. Small clusters that are not known one by one
+        are taken for equal ones with the variance of their scores.
+
+        References
+        ----------
+        .. [1] A. V. Carter, K. T. Schnepel, D. G. Steigerwald, "Asymptotic behavior of a t-test robust to cluster
+           heterogeneity", Review of Economics and Statistics 99, 2017.
+        """
+        posterior, scores = self.posterior, self.belief.scores
+        if self.belief.settings.coef_cov != "clustered":
+            return np.asarray(posterior.noise.dof)
+        unit = unit_covariance(posterior)
+        V = np.where(np.isinf(unit), 0.0, unit)
+        V = V if K is None else K @ V
+        count = 0.0 if scores is None else scores.count
+        found = np.full(V.shape[:-1], count - 1)
+        if scores is None or not scores.groups or not _has_constant(self.belief) or count < 3:
+            return found
+        assert isinstance(posterior, InformationPosterior)
+        m, sums = scores.inputs_of(self.design)
+        m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
+        variance, R = self._noise_var, np.asarray(posterior.data.compact()[0])
+        M, rest, total = scores.complete(self.design), scores.clusters, n.sum()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
+            shared = shared[0] if posterior.targets is None else shared[:, None, None]
+            single = (variance if posterior.targets is None else variance[:, None, None]) - shared
+            z = V @ m.T  # of each parameter and cluster
+            own = z**2 / n
+            known = total if not rest or not self.design.intercept else max(float((R[:, 0] ** 2).sum()), total)
+            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / known
+            parts = single * (own + within) + shared * z**2
+            others = ((V @ (M[0] if posterior.targets is None else M)) * V).sum(axis=-1)
+            squares = (parts**2).sum(axis=-1) + others**2 / max(rest, 1.0)
+            worth = (parts.sum(axis=-1) + others) ** 2 / squares
+        return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
+
+
+def unit_covariance(posterior: Posterior) -> Array:
+    """Return the covariance of theta in units of the noise variance, (p, p) or (k, p, p)."""
+    return np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
+
+
+def hidden_clusters(belief: StandardErrors) -> float:
+    """See `Sandwich.hidden`; 0 where it is not known."""
+    return 0.0 if belief.scores is None or not _has_constant(belief) else belief.scores.hidden
+
+
+def _has_constant(belief: StandardErrors) -> bool:
+    """Whether the first input of the scores is 1, so that its sums are those of the rows."""
+    return belief.scores_center is not None or (belief.design.intercept and belief.design.outputs is None)
+
+
+def _unbounded(std: Array, dof: Any) -> dict[str, Any]:
     """Return std and dof with infinite std, so unbounded intervals, where the noise variance cannot be learned."""
-    return np.where(np.isnan(std), np.inf, std), np.where(np.asarray(dof) > 0, dof, 1.0)
+    return {"std": np.where(np.isnan(std), np.inf, std), "dof": np.where(np.asarray(dof) > 0, dof, 1.0)}
 
 
 def residual_scores(belief: StandardErrors, source: Source) -> Sandwich:
@@ -362,7 +389,7 @@ def residual_scores(belief: StandardErrors, source: Source) -> Sandwich:
     settings, posterior, center = belief.settings, belief.posterior, belief.scores_center
     assert isinstance(posterior, InformationPosterior)
     robust, kind = settings.coef_cov == "robust", (settings.weight_kind, settings.class_weights)
-    V = belief.unit_covariance(posterior) if robust else None
+    V = unit_covariance(posterior) if robust else None
     about = belief.model, posterior.likelihood, np.asarray(posterior.mean), belief.design, center, V, *kind
     sandwich = source.fold(partial(scores_at, *about)).total
     assert sandwich is not None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -12,18 +12,18 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import LARGEST, check_usable
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
+from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.design import Design
 from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
-from kalprox.learning.fingerprint import fingerprint
-from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.linear import LinearBelief
-from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.linear_rows import LinearRows
+from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import FIRST_PIECE, State, check_any_row
+from kalprox.learning.state import Core, State, check_any_row, times_of
 from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import row_coordinates
 from kalprox.posterior import InformationPosterior
@@ -34,25 +34,65 @@ from kalprox.sources.forgetting import course, faded
 from kalprox.sources.times import check_later
 from kalprox.sources.weighting import CountedSource, counts_of
 
-__all__ = ["Exact"]
+__all__ = ["Exact", "Visit", "Weighted", "next_cut"]
 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact
 _CHUNK = 1024  # rows predicted at a time
-_MANY_COLUMNS = 512
+
+
+Visit = Callable[[int, int], None]  # called with the first row and the end of each part of a block
+
+
+class Weighted(NamedTuple):
+    """How the rows of a block are learned.
+
+    Attributes
+    ----------
+    weights, counts, squares : array of shape (n,) or None
+        The weight of each row, how often it counts, and the square of what forgetting leaves of it.
+    left : float or None
+        What forgetting leaves of all rows before them.
+    time : float or None
+        The time of the last row, if rows are forgotten by time.
+    """
+
+    weights: Array | None
+    counts: Array | None
+    squares: Array | None
+    left: Any
+    time: float | None
+
+    @classmethod
+    def of(cls, settings: Settings, block: Block, since: float | None) -> "Weighted":
+        """Return how the rows of a block are learned after those up to the time `since`."""
+        weights, kind, time = block.weights, settings.forgetting, since
+        counts, squares, left = counts_of(weights, settings.weight_kind), None, None
+        if block.times is not None and not kind.needs_times:
+            check(settings, way="times")
+        if kind.fades and kind.forgets:
+            times = times_of(settings, block, since)
+            weights = np.ones(len(block)) if weights is None else weights
+            weights, counts, squares, left = faded(weights, kind, counts, times, since)
+            time = None if times is None else float(times[-1])
+        if block.noise is not None:
+            counts = settings.counts(weights) if counts is None else counts
+            counts = np.ones(len(block)) if counts is None else counts
+            weights = (1.0 if weights is None else weights) / block.noise
+        return cls(weights, counts, squares, left, time)
 
 
 @state
-class Exact(State):
+class Exact(Core):
     """The information of the rows of a linear model, and how each row is learned and was predicted before.
+
+    Its penalty has the weight alpha of the settings, a number; `ChosenAlpha` chooses it from the rows.
 
     Attributes
     ----------
     information : Information
-    folds : Folds or None
-        The rows in folds, if alpha is chosen by cross-validation.
     spread_before : array of shape (d,) or None
-        The `spread` of the belief before the last rows.
+        The `spread` before the last rows.
     elapsed : float or None
         What the time since the last row has left of the weights; None for all.
     scorer : Scorer or None
@@ -64,7 +104,6 @@ class Exact(State):
     """
 
     information: Information
-    folds: Folds | None = None
     spread_before: Array | None = leaf("d", sign="nonnegative", default=None)
     elapsed: float | None = leaf(default=None, given=True)
     scorer: Scorer | None = leaf(default=None, derived=True)
@@ -72,41 +111,26 @@ class Exact(State):
     time: float | None = leaf(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = True
+    first_rows: ClassVar[int] = 1  # before which nothing is predicted
+    penalty_determines: ClassVar[bool] = False  # whether it is known to determine what the rows do not
+
+    @cached_property
+    def rows(self) -> LinearRows:
+        """The rows, as all beliefs about them read them."""
+        return LinearRows(self.settings, self.information, self.spread_before)
 
     @cached_property
     def belief(self) -> LinearBelief:
-        return LinearBelief(
-            self.settings,
-            self.information,
-            self.folds,
-            spread_before=self.spread_before,
-            elapsed=self.elapsed,
-            time=self.time,
-        )
+        return LinearBelief(self.settings, self.rows, elapsed=self.elapsed, time=self.time)
 
     @property
     def linear_information(self) -> Information:
         return self.information
 
-    @property
-    def targets(self) -> int | None:
-        return self.information.targets
-
-    @property
-    def effective_rows(self) -> float:
-        return float(self.information.effective_rows)
-
-    def _check_restored(self, sizes: Sizes) -> None:
-        """Raise a ValueError unless what the settings need is there, for as many targets."""
-        window = self.settings.forgetting.window
-        expect(self.targets == sizes["k"] and sizes["p"] == 1 + self.information.d)
-        expect(window == (self.window and self.window.size))
-        expect((self.time is None) or self.settings.by_time)
-
     # ---- learning --------------------------------------------------------------------------------------
 
     @classmethod
-    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Exact":
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> Self:
         block = next(iter(blocks))
         targets = block.y.shape[1] if block.y.ndim == 2 else None
         if targets is not None:
@@ -118,7 +142,7 @@ class Exact(State):
         return cls(settings, replace(zero, T=zero.T[:1]), window=window)  # as many rows of T as were learned
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["Exact", Counts]:
+    def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
         """Fit in one pass to a source without an order of rows."""
         check(settings, way="no order")
         folded = CountedSource(source, settings.weight_kind).fold(Information.from_block)
@@ -126,85 +150,53 @@ class Exact(State):
         assert folded.total is not None
         return cls(settings, folded.total), folded.counts
 
-    def learn(self, block: Block) -> "Exact":
-        """Return the state after one more block of b rows. Exact up to rounding; O(b d^2)."""
-        if not self.belief.by_prediction:
-            return self._fold(block)
-        state, start, counts = self, 0, self.settings.counts(block.weights)
-        while start < len(block):
-            left = state._current_folds.left
-            stop = start + piece_reaching(left, None if counts is None else counts[start:], len(block) - start)
-            state = state._fold(block.part(start, stop))
-            start = stop
-        return state
+    def learn(self, block: Block, visit: Visit | None = None) -> Self:
+        """Return the state after one more block of b rows, which `visit` sees as they are folded. O(b d^2).
 
-    @property
-    def _current_folds(self) -> Folds:
-        """The folds for the choice of alpha by cross-validation; empty ones if it was not asked for before."""
-        return self.folds or Folds.start(partial(LinearBelief, self.settings), self.information)
-
-    def _fold(self, block: Block, visit: Callable[[int, int], None] | None = None) -> "Exact":
-        info, weights, kind, window = self.information, block.weights, self.settings.forgetting, self.window
-        counts, squares, left, folds = counts_of(weights, self.settings.weight_kind), None, None, None
-        if block.times is not None and not kind.needs_times:
-            check(self.settings, way="times")
-        time = self.time
-        if kind.fades and kind.forgets:
-            times = self._times(block, self.time)
-            weights = np.ones(len(block)) if weights is None else weights
-            weights, counts, squares, left = faded(weights, kind, counts, times, self.time)
-            info = info.forget(left) if float(info.rows) > 0 else info
-            time = None if times is None else float(times[-1])
-        if block.noise is not None:
-            counts = self.settings.counts(weights) if counts is None else counts
-            counts = np.ones(len(block)) if counts is None else counts
-            weights = (1.0 if weights is None else weights) / block.noise
+        Exact up to rounding.
+        """
+        info, kind, window, given = (
+            self.information,
+            self.settings.forgetting,
+            self.window,
+            Weighted.of(self.settings, block, self.time),
+        )
+        if given.left is not None and float(info.rows) > 0:
+            info = info.forget(given.left)
         if window is not None:
             window = window.after(block)
             info = window.information
         elif kind.walks:
-            times_seen = self.settings.counts(block.weights)
-            info = fold_drifting(
-                info, kind, replace(block, weights=weights), times_seen, intercept=self.settings.fit_intercept
-            )
+            counts, intercept = self.settings.counts(block.weights), self.settings.fit_intercept
+            info = fold_drifting(info, kind, replace(block, weights=given.weights), counts, intercept=intercept)
         else:
-            info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
-            if self.belief.by_prediction:
-                rows, times_seen = (block.X, block.y, weights, counts, squares), self.settings.counts(block.weights)
-                n = float(len(block) if times_seen is None else times_seen.sum())
-                folds = self._current_folds.after(lambda one: one.fold(*rows), n, left)
+            info = info.fold(block.X, block.y, given.weights, given.counts, given.squares, visit=visit)
         if not np.abs(info.T.diagonal()).max() < LARGEST:  # otherwise no value is larger
             check_usable(block.X, block.y, block.weights)
         scorer = self.current_scorer if float(self.information.rows) else None
         if scorer is not None and not scorer.serves_on(float(info.rows), len(block)):
             scorer = None
-        spread = self.belief.spread
-        return Exact(self.settings, info, folds, spread, scorer=scorer, window=window, time=time)
+        about: dict[str, Any] = {"spread_before": self.rows.spread, "elapsed": None, "scorer": scorer}
+        return replace(self, information=info, window=window, time=given.time, **about)
 
-    def with_settings(self, settings: Settings) -> "Exact":
-        folds = self.folds and self.folds.under(partial(LinearBelief, settings))
+    def with_settings(self, settings: Settings) -> Self:
         window = None if settings.forgetting.window is None else self.window
-        time, before = self.time if settings.by_time else None, self.belief.spread
-        return replace(
-            self, settings=settings, folds=folds, spread_before=before, scorer=None, time=time, window=window
-        )
+        time, before = self.time if settings.by_time else None, self.rows.spread
+        return replace(self, settings=settings, spread_before=before, scorer=None, time=time, window=window)
 
-    def with_origin(self, columns: Array, values: Array) -> "Exact":
+    def with_origin(self, columns: Array, values: Array) -> Self:
         """Return the state with other values of columns that have been zero in all rows. Exact."""
-        information = self.information.with_origin(columns, values)
-        folds = self.folds and self.folds.mapped(lambda one: one.with_origin(columns, values))
-        return replace(self, information=information, folds=folds, scorer=None)
+        return replace(self, information=self.information.with_origin(columns, values), scorer=None)
 
-    def merge(self, other: State) -> "Exact":
+    def merge(self, other: State) -> Self:
         """Return the state after the rows of both. Exact; O(d^3)."""
         assert isinstance(other, Exact)  # whose settings are the same
         info = merge(self.information, other.information)
-        folds = self.folds and other.folds and self.folds.merge(other.folds)
-        return Exact(self.settings, info, folds, self.belief.spread)
+        return type(self)(self.settings, info, self.rows.spread)
 
     @property
     def predicts(self) -> bool:
-        return self.belief.predicts
+        return float(self.information.rows) >= self.first_rows
 
     # ---- innovations -----------------------------------------------------------------------------------
 
@@ -212,7 +204,7 @@ class Exact(State):
     def has_fixed_penalty(self) -> bool:
         """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
         settings = self.settings
-        if self.belief.chooses_alpha or settings.standardize:
+        if settings.standardize:
             return False
         g, d = settings.penalty.regularizer(settings.alpha), self.information.d
         return diagonal_curvature(g, d) is not None or g.root(d) is not None
@@ -221,119 +213,63 @@ class Exact(State):
     def predicts_every_row(self) -> bool:
         return self.has_fixed_penalty and not self.settings.forgets
 
-    @property
-    def is_wide(self) -> bool:
-        """Whether columns outnumber rows so far that a root of the covariance as one matrix costs more than a fold."""
-        m, p = self.information.T.shape
-        return bool(p > _MANY_COLUMNS and 4 * m <= 3 * p)
-
-    @property
-    def _needs_every_leverage(self) -> bool:
-        """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
-        return self.settings.needs_leverage and self.predicts_every_row
-
-    @property
-    def _exact_rows(self) -> int:
-        """The number of rows whose innovations are exact."""
-        return max(_EXACT_ROWS[0] * (self.information.d + self.settings.fit_intercept), _EXACT_ROWS[1])
-
     @cached_property
     def current_scorer(self) -> Scorer | None:
         """What predicts the next rows of a long stream; None as long as their innovations are exact."""
         settings, n = self.settings, float(self.information.rows)
         if self.scorer is not None and self.scorer.serves(n):
             return self.scorer
-        if n < self._exact_rows or settings.forgets or self._needs_every_leverage or not settings.needs_innovations:
+        if n < _exact_rows(self) or settings.forgets or _needs_every_leverage(self) or not settings.needs_innovations:
             return None
         posterior = self.belief.posterior
         if len(posterior.factors) > 1 or not posterior.proper:
             return None
         return Scorer.of(posterior, self.belief.design, n)
 
-    def with_new_scorer(self) -> "Exact":
-        """Return the state with an estimate of all its rows in place of the one that predicted the last of them."""
-        return replace(self, scorer=None)
+    def row_filter(self) -> SquareRootFilter | MomentFilter | None:
+        """Return the filter that continues from this state row by row; None if there is none that is exact.
 
-    @cached_property
-    def next_cut(self) -> float:
-        """The number of rows at which predictions change: from exact innovations to a scorer, or to the next one."""
-        if (scorer := self.current_scorer) is not None:
-            return scorer.rows + scorer.reach
-        return self._exact_rows if float(self.information.rows) < self._exact_rows else inf
-
-    @property
-    def filter(self) -> SquareRootFilter:
-        """The filter that continues from this state row by row."""
-        return SquareRootFilter.of(self.belief.posterior, self.belief.design, self.settings.noise_var)
-
-    @property
-    def moment_filter(self) -> MomentFilter | None:
-        """The filter for single rows under any separable penalty, with forgetting or standardised columns.
-
-        None if alpha is chosen by cross-validation, or cannot be followed, or if moments do not keep the digits.
+        With forgetting, standardised columns, or another penalty than a fixed quadratic one, it is one of moments.
         """
-        settings, search = self.settings, self.belief.evidence_search if self.belief.chooses_alpha else None
-        if self.belief.chooses_alpha and search is None:
-            return None
-        if not self.belief.posterior.proper:
-            return None
-        kind = settings.forgetting
-        if not (kind.fades or (kind.of_intercept and settings.fit_intercept)):
-            return None
-        g, coef = (
-            settings.penalty.regularizer(self.belief.alpha),
-            self.belief.posterior.mean[int(settings.fit_intercept) :],
-        )
-        made = MomentFilter.of(settings, g, self.information, self.belief.design, coef, self.time, search)
-        return made if made is not None and made.estimate() is not None else None
+        if self.predicts_every_row:
+            return SquareRootFilter.of(self.belief.posterior, self.belief.design, self.settings.noise_var)
+        return filter_of_moments(self.belief)
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`.
 
-        The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
-        quadratic. For other penalties the estimate is computed anew after a quarter more rows, and after twice as many
-        rows where alpha is chosen. Later rows are predicted by a `Scorer`. With forgetting a piece halves the weights
-        at most, and is a small part of a window. With `exact`, every row is predicted from all rows before it, which
-        robust standard errors need too.
+        With forgetting a piece halves the weights at most, and is a small part of a window. With `exact`, every row is
+        predicted from all rows before it, which robust standard errors need too.
         """
-        exact = exact or self._needs_every_leverage
-        n, forgets = self.information.rows, self.settings.forgets
-        if not self.predicts:
-            length = (
-                FIRST_PIECE - int(n)
-                if self.belief.chooses_alpha
-                else 1
-                if exact or self.belief.posterior.proper
-                else _LONGEST
-            )
-        elif exact:
-            length = _LONGEST if self.has_fixed_penalty and not forgets else self._walks_freely or 1
-        elif self.current_scorer is not None:
-            length = self.next_cut - n
-        elif self.belief.chooses_alpha:
-            length = min(n, self.next_cut - n)
-        else:
-            length = min(_LONGEST if self.has_fixed_penalty else n // 4, self.next_cut - n)
-        if forgets:
-            length = min(length, self._fading_piece(block, start))
+        length = self._together(exact=exact or _needs_every_leverage(self))
+        if self.settings.forgets:
+            times = times_of(self.settings, block.part(start, len(block)), self.time)
+            fading = self.settings.forgetting.together(times)
+            if fading is None:
+                fading = _walking_freely(self.settings) or max(1, min(LONGEST, int(self.information.rows) // 8))
+            length = min(length, fading)
         stop = min(len(block), start + max(int(length), 1))
-        if self.belief.chooses_alpha or self.current_scorer is not None or self.belief.posterior.proper:
+        if self.penalty_determines or self.current_scorer is not None or self.belief.posterior.proper:
             return stop
-        return start + self._foreseen(block.X[start:stop])
+        return start + _foreseen(self.belief, block.X[start:stop])
 
-    @property
-    def _walks_freely(self) -> int:
-        """The number of rows whose innovations are exact while coefficients walk without a penalty; 0 otherwise."""
-        return LONGEST if self.settings.forgetting.walks and not self.settings.penalty.penalises else 0
+    def _together(self, *, exact: bool) -> float:
+        """Return how many rows can be predicted together, if none is forgotten.
 
-    def _fading_piece(self, block: Block, start: int) -> int:
-        """Return the number of rows from `start` that may be predicted together although earlier rows are forgotten."""
-        length = self.settings.forgetting.together(self._times(block.part(start, len(block)), self.time))
-        if length is not None:
-            return length
-        return self._walks_freely or max(1, min(LONGEST, int(self.information.rows) // 8))
+        The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
+        quadratic. For other penalties the estimate is computed anew after a quarter more rows. Later rows are predicted
+        by a `Scorer`.
+        """
+        n = float(self.information.rows)
+        if not self.predicts:
+            return 1 if exact or self.belief.posterior.proper else _LONGEST
+        if exact:
+            return _LONGEST if self.predicts_every_row else _walking_freely(self.settings) or 1
+        if self.current_scorer is not None:
+            return next_cut(self) - n
+        return min(_LONGEST if self.has_fixed_penalty else n // 4, next_cut(self) - n)
 
-    def ahead(self, time: float | None = None) -> "Exact":
+    def ahead(self, time: float | None = None) -> Self:
         """Return what is known at a later time."""
         kind, info = self.settings.forgetting, self.information
         if self.elapsed is not None:
@@ -346,31 +282,7 @@ class Exact(State):
         left = float(kind.left(self.time, time))
         return replace(self, information=info.forget(left), time=time, elapsed=left)
 
-    def _foreseen(self, X: Array) -> int:
-        """Return how many of these rows can be predicted together.
-
-        They are those before the first row in a new direction or, if the first row is in one, the rows at the start
-        that each add another new direction.
-
-        A new direction is one that neither the rows learned so far nor the penalty determine.
-        """
-        factor = self.belief.posterior.factor
-        for start in range(0, len(X), _CHUNK):  # which takes less memory than all rows at once
-            new = factor.undetermined(self.belief.design.rows(X[start : start + _CHUNK]))
-            if new.any() and (start or not new[0]):
-                return start + int(np.argmax(new))
-            if new.any():
-                break
-        else:
-            return len(X)
-        run = int(np.argmin(new)) if not new.all() else len(new)
-        run = min(run, factor.n_undetermined)
-        parts = factor.along_null(self.belief.design.rows(X[:run]))
-        size = np.abs(np.diagonal(np.linalg.qr(parts.T, mode="r")))
-        repeated = size <= np.finfo(float).eps ** 0.5 * np.linalg.norm(parts, axis=1)
-        return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
-
-    def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Exact", Innovations]:
+    def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
         """Return the state after a piece, and its innovations.
 
         Where there is a scorer, the estimate before the piece predicts all of its rows, with their mean leverage if
@@ -384,19 +296,15 @@ class Exact(State):
         def visit(start: int, stop: int) -> None:
             mean[start:stop] = scorer.predictor(block.X[start:stop]).reshape(stop - start, -1)
 
-        if self.belief.by_prediction:
-            after = self.learn(block)
-            visit(0, len(block))
-        else:
-            after = self._fold(block, visit)
+        after = self.learn(block, visit)
         leverage = scorer.mean_leverage(self.information, after.information)
         if not leverage < SMALL_LEVERAGE:
-            moderate = leverage < MODERATE_LEVERAGE and not self._needs_every_leverage
+            moderate = leverage < MODERATE_LEVERAGE and not _needs_every_leverage(self)
             return after, super().innovations(block, after) if moderate else self.innovations(block, after)
         own = self.settings.own_variance(block)
         return after, scorer.innovations(block, mean, own, float(self.information.rows))
 
-    def innovations(self, block: Block, after: "Exact", *, exact: bool = False) -> Innovations:
+    def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, equal to those of its rows one by one."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
@@ -404,54 +312,27 @@ class Exact(State):
         if not posterior.proper and posterior.factor.undetermined(self.belief.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.belief.mean(block.X))
         options: dict[str, Any] = {"own": settings.own_variance(block), "counts": settings.counts(block.weights)}
-        times = self._times(block, self.time)
+        times = times_of(self.settings, block, self.time)
         first = self if times is None else self.ahead(float(times[0]))
-        return self._by_filter(first.belief.of_next_row, block, options, times)
-
-    def _by_filter(
-        self, belief: LinearBelief, block: Block, options: dict[str, Any], times: Array | None
-    ) -> Innovations:
-        """Return the innovations of a block by a filter that starts from a belief, at the time of its first row."""
-        posterior, settings, kind = belief.posterior, self.settings, self.settings.forgetting
-        block = replace(block, weights=_weights(block), times=None)
-        take: Callable[..., Innovations] = partial(SquareRootFilter.take, last=True, **options)
-        if kind.walks:
-            take = partial(walking_innovations, walk=kind, **options)
-        elif kind.fades and kind.forgets:
-            counts = np.ones(len(block)) if options["counts"] is None else options["counts"]
-            take = partial(take, fading=course(kind, counts, times, self.time))
-        if len(posterior.factors) == 1:
-            whole = posterior, belief.design, block
-            start, design, block = whole if kind.walks else _in_row_space(belief, block)
-            return take(SquareRootFilter.of(start, design, settings.noise_var), block)
-        filters = (
-            SquareRootFilter.of(posterior, belief.design, settings.noise_var, j) for j in range(len(posterior.factors))
-        )
-        columns = (Block(block.X, y, block.weights) for y in block.y.T)
-        return Innovations.joined([take(one, rows) for one, rows in zip(filters, columns, strict=True)])
+        return _by_filter(first.belief.of_next_row, block, options, times, self.time)
 
     @property
     def n_held(self) -> int:
         """The number of rows of the window."""
         return 0 if self.window is None else len(self.window)
 
-    @property
-    def fingerprint(self) -> Array:
-        return fingerprint(self.information)
-
-    def without_rows(self) -> "Exact":
+    def without_rows(self) -> Self:
         """Return the state about the means of the rows, where a first row may have been the origin of its sums."""
         if self.window is not None:
             raise ValueError(
                 f"A window is made of the rows themselves, and a model file would hold its {self.n_held} rows as they "
                 "came. Forget in another way, or save the rows too: leave --no-samples (samples=False) out."
             )
-        information = self.information.about_means()
-        folds = self.folds and self.folds.without_rows
-        return replace(self, information=information, folds=folds)
+        return replace(self, information=self.information.about_means())
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
-        return self.belief.path(alphas)
+        alpha, path = self.belief.facts.alpha, AlphaFamily(self.rows).path(alphas)
+        return path.about(alpha=None if np.ndim(alpha) else float(alpha))
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -461,21 +342,93 @@ class Exact(State):
         return {"d": d, "k": k, "o": k, "p": 1 + d}  # the scores of a linear model always have an intercept
 
     @classmethod
-    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Exact":
-        folds = None
-        if f"{name}.folds" in saved:
-            make = partial(LinearBelief, settings)
-            compared = saved.tree(CrossValidation, f"{name}.folds.compared", sizes, belief=make)
-            folds = saved.tree(Folds, f"{name}.folds", sizes, compared=compared)
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes, **about: Any) -> Self:
         window = WindowRows.restored(saved, f"{name}.window", sizes) if f"{name}.window" in saved else None
-        return saved.tree(cls, name, sizes, settings=settings, folds=folds, window=window)
+        state = saved.tree(cls, name, sizes, settings=settings, window=window, **about)
+        expect(state.targets == sizes["k"] and sizes["p"] == 1 + state.information.d)
+        expect(settings.forgetting.window == (window and window.size))
+        expect((state.time is None) or settings.by_time)
+        return state
 
-    def with_features(self, more: int) -> "Exact":
+    def with_features(self, more: int) -> Self:
         """Return the state about more features. Exact; O(d^2).
 
         What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
         """
-        return grown(replace(self, spread_before=self.belief.spread), more)
+        return grown(replace(self, spread_before=self.rows.spread), more)
+
+
+def next_cut(state: Exact) -> float:
+    """Return the number of rows at which predictions change: from exact innovations to a scorer, or to the next one."""
+    if (scorer := state.current_scorer) is not None:
+        return scorer.rows + scorer.reach
+    return _exact_rows(state) if float(state.information.rows) < _exact_rows(state) else inf
+
+
+def _needs_every_leverage(state: Exact) -> bool:
+    """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
+    return state.settings.needs_leverage and state.predicts_every_row
+
+
+def _exact_rows(state: Exact) -> int:
+    """Return the number of rows whose innovations are exact."""
+    return max(_EXACT_ROWS[0] * (state.information.d + state.settings.fit_intercept), _EXACT_ROWS[1])
+
+
+def _walking_freely(settings: Settings) -> int:
+    """Return the number of rows whose innovations are exact while coefficients walk without a penalty; 0 otherwise."""
+    return LONGEST if settings.forgetting.walks and not settings.penalty.penalises else 0
+
+
+def _foreseen(belief: LinearBelief, X: Array) -> int:
+    """Return how many of these rows can be predicted together.
+
+    They are those before the first row in a new direction or, if the first row is in one, the rows at the start
+    that each add another new direction.
+
+    A new direction is one that neither the rows learned so far nor the penalty determine.
+    """
+    factor = belief.posterior.factor
+    for start in range(0, len(X), _CHUNK):  # which takes less memory than all rows at once
+        new = factor.undetermined(belief.design.rows(X[start : start + _CHUNK]))
+        if new.any() and (start or not new[0]):
+            return start + int(np.argmax(new))
+        if new.any():
+            break
+    else:
+        return len(X)
+    run = int(np.argmin(new)) if not new.all() else len(new)
+    run = min(run, factor.n_undetermined)
+    parts = factor.along_null(belief.design.rows(X[:run]))
+    size = np.abs(np.diagonal(np.linalg.qr(parts.T, mode="r")))
+    repeated = size <= np.finfo(float).eps ** 0.5 * np.linalg.norm(parts, axis=1)
+    return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
+
+
+def _by_filter(
+    belief: LinearBelief, block: Block, options: dict[str, Any], times: Array | None, since: float | None
+) -> Innovations:
+    """Return the innovations of a block by a filter that starts from a belief, at the time of its first row.
+
+    `since` is the time of the last row before it.
+    """
+    posterior, settings, kind = belief.posterior, belief.settings, belief.settings.forgetting
+    block = replace(block, weights=_weights(block), times=None)
+    take: Callable[..., Innovations] = partial(SquareRootFilter.take, last=True, **options)
+    if kind.walks:
+        take = partial(walking_innovations, walk=kind, **options)
+    elif kind.fades and kind.forgets:
+        counts = np.ones(len(block)) if options["counts"] is None else options["counts"]
+        take = partial(take, fading=course(kind, counts, times, since))
+    if len(posterior.factors) == 1:
+        whole = posterior, belief.design, block
+        start, design, block = whole if kind.walks else _in_row_space(belief, block)
+        return take(SquareRootFilter.of(start, design, settings.noise_var), block)
+    filters = (
+        SquareRootFilter.of(posterior, belief.design, settings.noise_var, j) for j in range(len(posterior.factors))
+    )
+    columns = (Block(block.X, y, block.weights) for y in block.y.T)
+    return Innovations.joined([take(one, rows) for one, rows in zip(filters, columns, strict=True)])
 
 
 def _weights(block: Block) -> Array | None:

@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kalprox.algorithms.proximal_filter import prediction_errors
 from kalprox.base.arrays import Array
 from kalprox.learning.linearised import Linearised
 from kalprox.learning.state import State
+from kalprox.learning.targets import Seen
 from kalprox.likelihoods.robust import Robust
 from kalprox.sources import Block
 
@@ -70,7 +72,7 @@ def flags_between(before: State, piece: Block, after: State) -> RowFlags | None:
     if not before.warms_up:
         likelihood = before.proximal.likelihood
         assert isinstance(likelihood, Robust)
-        return RowFlags.of(likelihood, before.prediction_errors(piece))
+        return RowFlags.of(likelihood, _errors_before(before, piece))
     return flags_at(after, _joined(before.held_rows(), piece)) if not after.warms_up else None
 
 
@@ -84,3 +86,12 @@ def _joined(first: Block | None, second: Block) -> Block:
         offset = np.concatenate([first.offset, second.offset])
     X, y, w = (np.concatenate(pair) for pair in ((first.X, second.X), (first.y, second.y), (first.weights, weights)))
     return Block(X, y, w, offset=offset)
+
+
+def _errors_before(state: Linearised, block: Block) -> Array:
+    """Return the errors of a block that a state is about to learn, in standard deviations of its predictions.
+
+    After the warm-up, with a robust likelihood; see `kalprox.algorithms.proximal_filter.prediction_errors`.
+    """
+    now = state if state.seen is None else state.with_seen(state.seen + Seen.of(state.settings, block), block)
+    return prediction_errors(now.proximal, now.fixed.block(block))

@@ -35,15 +35,15 @@ class CrossValidation:
 
     Attributes
     ----------
-    belief : function
-        Returns the belief of an information, whose method `for_alphas` gives the estimates.
+    family : function
+        Returns the beliefs about the rows of an information under all alphas; see `AlphaFamily`.
     sums : tuple of Information
         Of the rows of each fold; and of rows in no fold, which predict all of them.
     before : Choice or None
         What was chosen before there were folds.
     """
 
-    belief: Callable[[Information], Any] = leaf(given=True)
+    family: Callable[[Information], Any] = leaf(given=True)
     sums: tuple[Information, ...]
     before: Choice | None = None
 
@@ -68,9 +68,9 @@ class CrossValidation:
         parts = [one for one in self.sums if float(one.rows) > 0]
         if len(parts) < 2:
             return self.before
-        whole = self.belief(merge(*parts))
-        rows = float(whole.information.rows)
-        if not whole.centered.R.any():
+        whole = self.family(merge(*parts))
+        rows = float(whole.rows.information.rows)
+        if not whole.rows.centered.R.any():
             return self.before
 
         def losses(alphas: Array) -> list[float]:
@@ -89,7 +89,7 @@ class CrossValidation:
             others = [one for one in (*self.sums[:i], *self.sums[i + 1 :]) if float(one.rows) > 0]
             if others and float(fold.rows) > 0:
                 info = merge(*others)
-                found = [(one.coef, one.intercept) for one in self.belief(info).for_alphas(c * float(info.rows) ** 0.5)]
+                found = [(one.coef, one.intercept) for one in self.family(info).for_alphas(c * float(info.rows) ** 0.5)]
                 total += _squared_errors(fold, *map(np.stack, zip(*found, strict=True)))
         return total
 
@@ -127,11 +127,11 @@ class Folds:
         expect(self.fold < FOLDS and self.fade <= 1)
 
     @classmethod
-    def start(cls, belief: Callable[[Information], Any], learned: Information, before: Choice | None = None) -> "Folds":
+    def start(cls, family: Callable[[Information], Any], learned: Information, before: Choice | None = None) -> "Folds":
         """Return empty folds; rows that were learned before are in none of them."""
         zero = Information.zero(learned.d, learned.targets)
         zero = replace(zero, T=zero.T[:1])
-        return cls._of(CrossValidation(belief, (zero,) * FOLDS + (learned,), before), 0)
+        return cls._of(CrossValidation(family, (zero,) * FOLDS + (learned,), before), 0)
 
     @classmethod
     def _of(cls, compared: CrossValidation, fold: int) -> "Folds":
@@ -169,9 +169,9 @@ class Folds:
         compared = replace(self.compared, sums=tuple(map(change, self.compared.sums)))
         return replace(self, compared=compared, current=change(self.current))
 
-    def under(self, belief: Callable[[Information], Any]) -> "Folds":
+    def under(self, family: Callable[[Information], Any]) -> "Folds":
         """Return the folds of the same rows, compared under other settings."""
-        return replace(self, compared=CrossValidation(belief, self.compared.sums))
+        return replace(self, compared=CrossValidation(family, self.compared.sums))
 
     @property
     def without_rows(self) -> "Folds | None":

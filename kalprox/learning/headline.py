@@ -265,7 +265,7 @@ def _cells(learner: Learner, notes: Notes, advice: str) -> Iterator[Line]:
 
 def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
     named = np.array(columns, object)
-    std = belief.column_std
+    std = belief.facts.column_std
     if belief.settings.function is not None:  # whose parameters have no columns
         if not (determined := belief.determined(penalised=True)).all():
             unknown = np.array(belief.settings.coef_names(columns, len(determined)), object)[~determined]
@@ -301,7 +301,7 @@ def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Li
 def _estimate(learner: Learner) -> Iterator[Line]:
     """What concerns the coefficients, their standard errors, the noise and the choice of alpha."""
     belief, settings = learner.belief, learner.settings
-    if (outside := belief.targets_outside) > 0:
+    if (outside := belief.facts.targets_outside) > 0:
         low, high = LINKS[settings.link].range
         text = f"{outside:,.10g} lie outside {low:.4g} to {high:.4g}, the range of the link {settings.link!r}"
         any_allowed = accepts_any(settings)
@@ -310,8 +310,8 @@ def _estimate(learner: Learner) -> Iterator[Line]:
     if not belief.converged or (not belief.predicts and belief.message):
         found = belief.message or "The coefficients may still change. Increase max_passes."
         yield Line("Fit", f"not converged: {found}", True)
-    if belief.alpha_limit is not None:
-        yield Line("Penalty", _AT_LIMIT[belief.alpha_limit])
+    if belief.facts.alpha_limit is not None:
+        yield Line("Penalty", _AT_LIMIT[belief.facts.alpha_limit])
     for label, doubt in (
         ("Noise", belief.noise.reason),
         ("Errors", belief.why_no_std or doubt_of_errors(belief, learner.gaps, learner.n_rows)),

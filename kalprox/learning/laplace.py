@@ -8,8 +8,8 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.information import Information
+from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.folds import best_on_grid
-from kalprox.learning.linear import LinearBelief
 from kalprox.learning.refined_path import log_likelihood
 from kalprox.learning.settings import Settings
 from kalprox.linalg.triangle import qr
@@ -23,9 +23,7 @@ _NEAR, _STEP = 0.3, 0.7  # of log(alpha): how well that need be known, and from 
 _FLAT = 0.01  # a step that improves the log evidence by less is one towards a limit
 
 
-def fit_with_chosen_alpha(
-    fit: Any, settings: Settings, source: Source, weighted: Source, start: Any = None
-) -> tuple[Any, Counts]:
+def fit_with_chosen_alpha(fit: Any, settings: Settings, source: Source, start: Any = None) -> tuple[Any, Counts]:
     """Return the state of the alpha of the largest evidence, under settings that have it, and the counts of rows.
 
     The search begins near the alpha of the largest evidence of the linear model that the rows are at the estimate. It
@@ -40,8 +38,7 @@ def fit_with_chosen_alpha(
         Returns the state and the counts of rows for settings, a source and a state to start from.
     settings : Settings
         With alpha="auto", and ridge as the penalty.
-    source, weighted : Source
-        The rows, and the rows with the weights that forgetting leaves them.
+    source : Source
     start : State, optional
         Where the search for the coefficients begins.
     """
@@ -54,7 +51,8 @@ def fit_with_chosen_alpha(
         return start
 
     def evidence(alpha: float) -> float:
-        return _log_evidence(fitted(alpha).belief, alpha, weighted)
+        state = fitted(alpha)
+        return _log_evidence(state.belief, alpha, state.faded(source))
 
     alpha = 1.0
     for _ in range(_MOST_FITS):
@@ -102,4 +100,5 @@ def _linear_alpha(belief: Any) -> float:
     T = np.zeros((1 + p, 2 + p))
     T[0, 0], T[1:, 1:-1], T[1:, -1] = float(data.rows) ** 0.5, R, z
     linear = Settings.of(penalty="ridge", alpha="auto", noise=1.0, fit_intercept=False)
-    return float(LinearBelief(linear, Information(T, np.zeros(1 + p), data.rows, data.squares)).alpha)
+    information = Information(T, np.zeros(1 + p), data.rows, data.squares)
+    return AlphaFamily.of(linear, information).choices()[0].alpha

@@ -15,7 +15,7 @@ from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.changing import check_alike, settings_for
 from kalprox.learning.completing import GapReader, moments_of
 from kalprox.learning.compose import fitted, kind_of, started
-from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge
+from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge, pull_of_penalty
 from kalprox.learning.fingerprint import SIZE, check_apart
 from kalprox.learning.gapped import completed_source, learn_with_gaps
 from kalprox.learning.gaps import Gaps
@@ -113,7 +113,7 @@ class Learner:
             settings = self.settings.with_alpha("auto") if self.settings.chooses_alpha else self.settings
             state, counts = fitted(settings, source, self.state if refine else None)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
-            none = Tracking.none(state.targets, reason, self.settings.likelihood)
+            none = Tracking.none(state.core.targets, reason, self.settings.likelihood)
             tracking = self.stream.tracking if refine else none
         self.gaps, self.pending = gaps, None
         self.stream.keep(state, tracking, fresh=True)
@@ -178,7 +178,7 @@ class Learner:
         """
         check_alike(self.settings, other.settings)
         state, both = self.state.merge(other.state), (self, other)
-        own = [one.state.fingerprint[None] for one in both]
+        own = [one.state.core.fingerprint[None] for one in both]
         if not allow_overlap:
             check_apart(*(np.concatenate([own[i], one.merged]) for i, one in enumerate(both)))
         merged = np.concatenate([one.merged if len(one.merged) else own[i] for i, one in enumerate(both)])
@@ -235,7 +235,7 @@ class Learner:
         score = self.stream.tracking.score
         if not isinstance(score, Probabilities) or self.settings.forgets or not float(score.rows) > 0:
             return score
-        return replace(score, pull=self.belief.penalty_pull)
+        return replace(score, pull=pull_of_penalty(self.belief))
 
     def conformal_ends(self, level: float) -> tuple[Array, Array]:
         """Return how many stds a conformal interval extends below and above the mean."""
@@ -254,7 +254,7 @@ class Learner:
             source, _ = completed_source(source, self.settings)
         check(self.settings, way="path")
         check(self.settings, way="path without rows" if source is None else "path of rows")
-        return self.state.path(alphas, source)
+        return self.state.core.path(alphas, source)
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""

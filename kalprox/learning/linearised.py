@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -12,7 +12,6 @@ import numpy as np
 from kalprox.algorithms.proximal_filter import (
     has_moved,
     later,
-    prediction_errors,
     take_matched,
     with_prior,
 )
@@ -24,9 +23,8 @@ from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
-from kalprox.learning.laplace import fit_with_chosen_alpha
 from kalprox.learning.linearised_belief import LinearisedBelief, noise_variance
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, followed, spread
+from kalprox.learning.matching_filter import filter_after, followed, matched_innovations
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows, mean_skew
 from kalprox.learning.passes import faded_source, filter_of, fitted_in_passes, forget_of
 from kalprox.learning.path import Path
@@ -34,7 +32,7 @@ from kalprox.learning.refined_path import refined_path
 from kalprox.learning.rules import check
 from kalprox.learning.separation import SEPARATED, SeparationWarning
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State
+from kalprox.learning.state import Core, State
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import (
     Columns,
@@ -42,21 +40,19 @@ from kalprox.learning.weak_prior import (
     first_theta,
     weak_prior,
 )
-from kalprox.noise import Noise
 from kalprox.solvers.curvature import diagonal_curvature
-from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.sources import Block, Counts, Source
 from kalprox.sources.times import check_later
 
-__all__ = ["Linearised"]
+__all__ = ["Linearised", "filter_has_moved"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
 _APART = 0.1  # standard errors from the minimiser, which the rows of a batch may add unsaid
-_WIDE = 1.0  # the variance of an output above which its prediction is not judged
 
 
 @state
-class Linearised(State):
+class Linearised(Core):
     """The state of the proximal filter, in the coordinates of a design that the rows of the warm-up fixed.
 
     A stream has a weak prior on the scale of the linear predictor; see `kalprox.learning.weak_prior`. The prior is that
@@ -114,12 +110,9 @@ class Linearised(State):
     def fit(cls, settings: Settings, source: Source, start: "Linearised | None" = None) -> tuple["Linearised", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X.
 
-        The search begins at the estimate of `start`, if given. With alpha="auto" there is a search for each of a few
-        alphas; see `kalprox.learning.laplace`.
+        The search begins at the estimate of `start`, if given.
         """
-        if settings.alpha == "auto":
-            return fit_with_chosen_alpha(cls.fit, settings, source, faded_source(settings, source), start)
-        found, counts = fitted_in_passes(settings, source, None if start is None else start._estimate_in)
+        found, counts = fitted_in_passes(settings, source, None if start is None else partial(_estimate_in, start))
         now = cls(settings, found.state, found.design, None, found.passes, found.converged, found.message)
         now = replace(now, fit_column_std=found.column_std, fit_outside=found.outside, time=found.state.time)
         return now, counts
@@ -132,7 +125,7 @@ class Linearised(State):
         new = Seen.of(self.settings, block)
         seen = new if self.seen is None else self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
-        now = self if self.seen is None else self._with_seen(seen, block)
+        now = self if self.seen is None else self.with_seen(seen, block)
         step = filter_of(self.settings, now.fixed, warmup=now.proximal.problem.warmup).step
         inputs = now.fixed.block(block)
         if block.times is not None and not self.settings.by_time:
@@ -143,24 +136,8 @@ class Linearised(State):
             state = with_prior(state, prior)
         after = replace(now, proximal=state, time=state.time)
         if self.warms_up or state.cut_short:
-            after = replace(after, fit_message=after._of_stream)
-        return after._warned(self)
-
-    @property
-    def _of_stream(self) -> str:
-        """Why the rows of a stream do not determine the coefficients well; empty if they do."""
-        held = self.proximal.held
-        if self.proximal.cut_short:
-            return (
-                "The stream can hold no more rows, and those held did not determine the coefficients well: they were "
-                "linearised for good, and the estimate may be wrong and over-confident. Call refine with all rows."
-            )
-        if held is None or held.settled or self.belief.convex:
-            return ""
-        return (
-            f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
-            "coefficients well, and the estimate may be far off. Learn more rows, or use fit."
-        )
+            after = replace(after, fit_message=_message_of_stream(after))
+        return _warned(after, self)
 
     def faded(self, source: Source) -> Source:
         return faded_source(self.settings, source)
@@ -168,17 +145,6 @@ class Linearised(State):
     @property
     def warms_up(self) -> bool:
         return self.proximal.held is not None
-
-    def held_source(self, groups: Array | None, *more: Block) -> Source:
-        """Return the rows of the warm-up and more rows, in these clusters."""
-        rows = self.held_rows()
-        parts = [_weighted(block) for block in more]
-        parts = parts if rows is None else [rows, *parts]
-        joined: dict[str, Any] = {
-            name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
-            for name in ("X", "y", "weights", "offset", "times")
-        }
-        return ArraySource(**joined, groups=groups)
 
     # ---- single rows -----------------------------------------------------------------------------------
 
@@ -202,10 +168,6 @@ class Linearised(State):
         g, size = self.proximal.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
 
-    def row_filter(self) -> MatchingFilter | ClassFilter | None:
-        """Return a filter of single rows that continues from this state; None if a coefficient is undetermined."""
-        return filter_after(self.proximal, self.fixed)
-
     def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Linearised", Innovations]:
         """Return the state after a piece, and its innovations; in a warm-up, those of single rows where they are few.
 
@@ -214,7 +176,11 @@ class Linearised(State):
         held, live = self.proximal.held, None
         if known and held is not None and not held.settled and self.matches_rows and self.fixed.size <= _FEW:
             repeats = held.rows if self.proximal.is_fresh else 0  # rows that a new filter has to learn again
-            live = self.row_filter() if repeats <= _REPEATED * len(block) and not may_overflow(block) else None
+            live = (
+                filter_after(self.proximal, self.fixed)
+                if repeats <= _REPEATED * len(block) and not may_overflow(block)
+                else None
+            )
         if live is None:
             return super()._predicted(block, known=known, exact=exact)
         after = self.learn(block)
@@ -222,7 +188,8 @@ class Linearised(State):
         matched = followed(live, block.X, block.y, block.weights, block.offset)
         if matched is None:
             return after, Innovations.unknown(block.y)
-        found = self.matched_innovations(block.y, matched, all_rows=exact)
+        likelihood, outputs = self.settings.likelihood, self.fixed.outputs
+        found = matched_innovations(likelihood, outputs, block.y, matched, all_rows=exact)
         issued = in_stds(block.y - before.mean, before.std)
         return after, found._replace(issued=np.where(np.isnan(found.issued), np.nan, issued))
 
@@ -232,60 +199,15 @@ class Linearised(State):
         In the warm-up they are held like others, and checked if they have moved the filter far.
         """
         if self.proximal.held is not None:
-            held = self.proximal.held.to_check() if self.has_moved(block, matched) else self.proximal.held
+            held = self.proximal.held.to_check() if filter_has_moved(self, block, matched) else self.proximal.held
             return replace(self, proximal=replace(self.proximal, held=held)).learn(block)
         block, now = _weighted(block), self
         if self.seen is not None:
-            now = self._with_seen(self.seen + Seen.of(self.settings, block), block)
+            now = self.with_seen(self.seen + Seen.of(self.settings, block), block)
         after = replace(now, proximal=take_matched(now.proximal, now.fixed.block(block), matched))
-        return after._warned(self)
+        return _warned(after, self)
 
-    def has_moved(self, block: Block, matched: Array) -> bool:
-        """Whether a filter of single rows has moved far from where the rows that are held were linearised."""
-        state = self.proximal
-        if (state.held is None and state.extrapolating is None) or state.is_fresh:
-            return False
-        X, posterior = self.fixed.block(block).X, self.proximal.posterior
-        f = matched[:, : self.fixed.outputs or 1].reshape(block.y.shape)
-        if posterior.expected is not posterior.mean:  # where the filter began, and rows are linearised at the mode
-            f = f - self.belief.model.linearize_rows(posterior.mean, X)[1] @ (posterior.expected - posterior.mean)
-        return has_moved(self.proximal, X, f)
-
-    def _warned(self, before: "Linearised") -> "Linearised":
-        """Return this state; warn if its rows are separated, and those before were not, or were few."""
-        if self.belief.separated and self.belief.many and not (before.belief.separated and before.belief.many):
-            warnings.warn(SEPARATED, SeparationWarning, stacklevel=5)
-        return self
-
-    def prediction_errors(self, block: Block) -> Array:
-        """Return the errors of a block that this state is about to learn, in standard deviations of its predictions.
-
-        After the warm-up, with a robust likelihood; see `kalprox.algorithms.proximal_filter.prediction_errors`.
-        """
-        now = self if self.seen is None else self._with_seen(self.seen + Seen.of(self.settings, block), block)
-        return prediction_errors(now.proximal, now.fixed.block(block))
-
-    def matched_innovations(self, y: Array, matched: Array, *, all_rows: bool = False) -> Innovations:
-        """Return the innovations of rows that a filter of single rows has predicted and learned.
-
-        Unless `all_rows` are wanted, those of rows whose output, or a difference of two, had a std above 1 are unknown:
-        odds or rates that are uncertain by a factor of e depend on the penalty more than on the rows so far.
-        """
-        f, variance = matched[:, 0], matched[:, 1]
-        widest = variance
-        if (m := self.fixed.outputs) is not None:
-            f, variance = matched[:, :m], matched[:, m : m + m * m].reshape(-1, m, m)
-            widest = spread(variance)
-        predicted = self.settings.likelihood.predict(f, variance, Noise.known(1.0))
-        found = Innovations.of(y, predicted, predicted.std)._replace(together=1)
-        wide = (widest > _WIDE).reshape(-1, *[1] * (y.ndim - 1))
-        if all_rows or not wide.any():
-            return found
-        unknown = Innovations.unknown(y)
-        names = ("mean", "std", "dof", "scale", "issued")
-        return found._replace(**{name: np.where(wide, getattr(unknown, name), getattr(found, name)) for name in names})
-
-    def _with_seen(self, seen: Seen, block: Block) -> "Linearised":
+    def with_seen(self, seen: Seen, block: Block) -> "Linearised":
         """Return the state with the prior of all rows seen; and with their centre, if the block leads to a check."""
         state, design, held = self.proximal, self.fixed, self.proximal.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
@@ -373,7 +295,9 @@ class Linearised(State):
         if seen is not None and self.columns is not None and other.columns is not None:
             columns = Columns(self.columns.middle, np.minimum(self.columns.spread, other.columns.spread))
             state = with_prior(both, weak_prior(self.settings, self.fixed, seen, columns, noise_variance(state)))
-        parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
+        parts = [
+            (_rows_of(one), _estimate_in(one, self.fixed), _like_rows_of(one, self.fixed)) for one in (self, other)
+        ]
         found = self.merge_distance + other.merge_distance
         if all(len(inputs) for _, _, inputs in parts):
             found += distance(self.belief.model, state.likelihood, state.posterior, parts)
@@ -383,7 +307,7 @@ class Linearised(State):
         about |= {"columns": columns}
         return replace(self, proximal=state, seen=seen, **about)
 
-    def coordinates_of(self, other: State) -> Array | None:
+    def coordinates_of(self, other: Core) -> Array | None:
         assert isinstance(other, Linearised)
         return change(other.fixed, self.fixed)
 
@@ -400,10 +324,10 @@ class Linearised(State):
         if held is not None:
             held = held.to_check() if held.rows else held
             return replace(self, proximal=replace(self.proximal, held=held)).learn(rows), rows, None
-        (after, found), inputs = self.step(rows), self._like_rows_of(self)
+        (after, found), inputs = self.step(rows), _like_rows_of(self, self.fixed)
         if not len(inputs):
             return after, rows, found
-        part = self._rows, np.asarray(self.proximal.posterior.mean), inputs
+        part = _rows_of(self), np.asarray(self.proximal.posterior.mean), inputs
         apart = distance(self.belief.model, after.proximal.likelihood, after.proximal.posterior, [part])
         distant = self.merge_distance + (apart if apart > _APART else 0.0)
         return replace(after, merge_distance=distant), rows, found
@@ -420,24 +344,11 @@ class Linearised(State):
         assert source is not None
         return refined_path(self, source, faded_source(self.settings, source), alphas)
 
-    def _estimate_in(self, design: Design) -> Array:
-        """Return the estimate in the coordinates of another design."""
-        theta, J = np.asarray(self.proximal.posterior.mean), change(self.fixed, design)
-        return theta if J is None else np.linalg.solve(J, theta)
-
-    @property
-    def _rows(self) -> float:
-        return float(self.proximal.rows) / (self.fixed.outputs or 1)
-
-    @property
-    def effective_rows(self) -> float:
-        return self.belief.effective_rows
-
     @property
     def fingerprint(self) -> Array:
         """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
-        std, seen = self.belief.column_std, self.seen
-        rows = self._rows if seen is None else seen.X.rows
+        std, seen = self.belief.facts.column_std, self.seen
+        rows = _rows_of(self) if seen is None else seen.X.rows
         center = self.fixed.center if seen is None else seen.X.mean
         if center is None or std is None:
             return np.full(SIZE, np.nan)  # no function is like another
@@ -451,16 +362,6 @@ class Linearised(State):
         X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
         offset, times = X[:, -1] if design.row_offsets else None, np.concatenate(held.times) if held.times else None
         return Block(X if design.center is None else design.columns(X), y, weights, offset=offset, times=times)
-
-    def _like_rows_of(self, other: "Linearised") -> Array:
-        """Return inputs like those of the rows of another belief, in these coordinates; none for a function."""
-        center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.belief.column_std
-        if center is None or std is None:
-            return np.empty((0, 0))
-        data = other.proximal.posterior.data
-        assert isinstance(data, Information)
-        X = likely_rows(center, std, data, other.fixed)
-        return self.fixed.rows(X, np.zeros(len(X)) if self.fixed.row_offsets else None)
 
     @property
     def predicts(self) -> bool:
@@ -502,15 +403,12 @@ class Linearised(State):
         wide = {**sizes, "f": design.first + design.row_offsets}  # rows of inputs have so many columns more
         state = saved.tree(ProximalState, f"{name}.proximal", wide, problem=problem)
         now = saved.tree(cls, name, sizes, settings=settings, fixed=design, proximal=state)
-        return replace(now, fit_message=now._of_stream)
-
-    def _check_restored(self, sizes: Sizes) -> None:
-        """Raise a ValueError unless rows are held with times if that is needed, and the likelihood is the right one."""
-        settings, held, learned = self.settings, self.proximal.held, self.proximal.learned
-        expect(settings.start is None or np.shape(settings.start) == self.proximal.estimate.shape)
-        expect(settings.by_time or self.time is None)
+        held, learned = state.held, state.learned
+        expect(settings.start is None or np.shape(settings.start) == state.estimate.shape)
+        expect(settings.by_time or now.time is None)
         expect(held is None or bool(held.times) is (settings.by_time and bool(held.X)))
         expect(learned is None or learned.numbers.shape == settings.likelihood.numbers.shape)
+        return replace(now, fit_message=_message_of_stream(now))
 
 
 def _weighted(block: Block) -> Block:
@@ -527,3 +425,59 @@ def _at_center(shift: Array, outputs: int | None) -> Callable[[Array], Array]:
     """Return the map of theta = (intercept, coef) to that of a design whose centre is greater by `shift`."""
     m = outputs or 1
     return lambda theta: np.append(theta[:m] + shift @ theta[m:].reshape(-1, m), theta[m:])
+
+
+def _message_of_stream(state: Linearised) -> str:
+    """Why the rows of a stream do not determine the coefficients well; empty if they do."""
+    held = state.proximal.held
+    if state.proximal.cut_short:
+        return (
+            "The stream can hold no more rows, and those held did not determine the coefficients well: they were "
+            "linearised for good, and the estimate may be wrong and over-confident. Call refine with all rows."
+        )
+    if held is None or held.settled or state.belief.convex:
+        return ""
+    return (
+        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
+        "coefficients well, and the estimate may be far off. Learn more rows, or use fit."
+    )
+
+
+def _warned(state: Linearised, before: Linearised) -> Linearised:
+    """Return a state; warn if its rows are separated, and those before were not, or were few."""
+    if state.belief.separated and state.belief.many and not (before.belief.separated and before.belief.many):
+        warnings.warn(SEPARATED, SeparationWarning, stacklevel=5)
+    return state
+
+
+def filter_has_moved(state: Linearised, block: Block, matched: Array) -> bool:
+    """Whether a filter of single rows has moved far from where the rows that are held were linearised."""
+    proximal = state.proximal
+    if (proximal.held is None and proximal.extrapolating is None) or proximal.is_fresh:
+        return False
+    X, posterior = state.fixed.block(block).X, proximal.posterior
+    f = matched[:, : state.fixed.outputs or 1].reshape(block.y.shape)
+    if posterior.expected is not posterior.mean:  # where the filter began, and rows are linearised at the mode
+        f = f - state.belief.model.linearize_rows(posterior.mean, X)[1] @ (posterior.expected - posterior.mean)
+    return has_moved(proximal, X, f)
+
+
+def _estimate_in(state: Linearised, design: Design) -> Array:
+    """Return the estimate in the coordinates of another design."""
+    theta, J = np.asarray(state.proximal.posterior.mean), change(state.fixed, design)
+    return theta if J is None else np.linalg.solve(J, theta)
+
+
+def _rows_of(state: Linearised) -> float:
+    return float(state.proximal.rows) / (state.fixed.outputs or 1)
+
+
+def _like_rows_of(other: Linearised, fixed: Design) -> Array:
+    """Return inputs like those of the rows of another belief, in the coordinates of a design; none for a function."""
+    center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.belief.facts.column_std
+    if center is None or std is None:
+        return np.empty((0, 0))
+    data = other.proximal.posterior.data
+    assert isinstance(data, Information)
+    X = likely_rows(center, std, data, other.fixed)
+    return fixed.rows(X, np.zeros(len(X)) if fixed.row_offsets else None)

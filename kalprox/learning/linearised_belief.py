@@ -9,7 +9,7 @@ import scipy.sparse
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.tree import state
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.separation import SEPARATED, is_separated
 from kalprox.learning.targets import Seen
@@ -101,7 +101,7 @@ class LinearisedBelief(Belief):
     def posterior(self) -> Posterior:
         return self.proximal.posterior
 
-    def _contrasts(self, posterior: Posterior) -> Array | None:
+    def contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
 
         It has no effect on the estimate, and takes what `sums_to_zero` adds out of the variances.
@@ -114,7 +114,7 @@ class LinearisedBelief(Belief):
     @cached_property
     def unpenalised(self) -> Posterior:
         """The posterior without the penalty, in which the coefficients of all classes add up to zero."""
-        found, design, std = super().unpenalised, self.fixed, self.column_std
+        found, design, std = super().unpenalised, self.fixed, self.facts.column_std
         if design.outputs is None or not isinstance(found, InformationPosterior) or found.prior is None:
             return found
         assert std is not None and design.center is not None
@@ -124,21 +124,13 @@ class LinearisedBelief(Belief):
         assert sums is not None
         return InformationPosterior(found.data, Zero(), gamma=found.gamma, prior=sums, likelihood=found.likelihood)
 
-    @property
-    def column_std(self) -> Array | None:
-        if self.settings.function is not None:  # whose parameters have no columns
-            return None
-        X = None if self.seen is None else self.seen.X
-        return self.fit_column_std if X is None else np.sqrt(X.squares / max(X.rows, 1.0))
-
-    @property
-    def targets_outside(self) -> float:
-        return self.fit_outside if self.seen is None else self.seen.y.outside
-
-    @property
-    def n_outliers(self) -> float | None:
-        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
-        return self.proximal.outliers
+    @cached_property
+    def facts(self) -> Facts:
+        seen, std = self.seen, None
+        if self.settings.function is None:  # whose parameters have no columns
+            std = self.fit_column_std if seen is None else np.sqrt(seen.X.squares / max(seen.X.rows, 1.0))
+        outside = self.fit_outside if seen is None else seen.y.outside
+        return Facts(self.settings.alpha, None, std, outside, self.proximal.outliers)
 
 
 def contrasts(design: Design, regularizer: Regularizer) -> Any:

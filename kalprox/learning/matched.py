@@ -11,12 +11,12 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable
 from kalprox.base.tree import state
 from kalprox.information import Information
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.matched_filter import MatchedFilter
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State
+from kalprox.learning.state import Core
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import coef_regularizer
 from kalprox.noise import Noise
@@ -56,17 +56,14 @@ class MatchedBelief(Belief):
     def effective_rows(self) -> float:
         return self.rows
 
-    @property
-    def column_std(self) -> Array:
-        return np.sqrt(self.seen.X.squares / max(self.seen.X.rows, 1.0))
-
-    @property
-    def targets_outside(self) -> float:
-        return self.seen.y.outside
+    @cached_property
+    def facts(self) -> Facts:
+        std = np.sqrt(self.seen.X.squares / max(self.seen.X.rows, 1.0))
+        return Facts(self.settings.alpha, None, std, self.seen.y.outside)
 
 
 @state
-class Matched(State):
+class Matched(Core):
     """Sums of linearised rows, each learned under the belief before it. No rows are held, and there is no warm-up.
 
     It is for members of a bank, which forget too much for a warm-up to end, and need a prediction of every row. The

@@ -8,9 +8,9 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable_row
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.linearised import Linearised
+from kalprox.learning.linearised import Linearised, filter_has_moved
 from kalprox.learning.live_rows import LiveRows
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, matched_innovations
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State
@@ -85,7 +85,7 @@ class MatchedRows(LiveRows):
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
-        if self.core.has_moved(rows, self._matched[-1][None]):
+        if filter_has_moved(self.core, rows, self._matched[-1][None]):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         if rows.offset is None:
             self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
@@ -110,7 +110,7 @@ class MatchedRows(LiveRows):
     def _live(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter that includes the rows; None if a coefficient is undetermined."""
         if self.filter is None:
-            self.filter, self._matched = self.core.row_filter(), []
+            self.filter, self._matched = filter_after(self.core.proximal, self.core.fixed), []
             if self.filter is not None:
                 for i in range(self.buffer.n):
                     self._match(self.filter, self.buffer.block.part(i, i + 1))
@@ -137,7 +137,8 @@ class MatchedRows(LiveRows):
             X, y, weights, offset = map(_copied, (block.X, block.y, block.weights, block.offset))
             after = self.state.learn_matched(Block(X, y, weights, offset=offset), matched)
             if self.settings.needs_innovations:
-                found = self.core.matched_innovations(block.y, matched, all_rows=True)
+                likelihood, outputs = self.settings.likelihood, self.core.fixed.outputs
+                found = matched_innovations(likelihood, outputs, block.y, matched, all_rows=True)
             self._scored = after, found
         return self._scored
 

@@ -15,17 +15,18 @@ import numpy as np
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.learning.design import Design
-from kalprox.learning.innovations import SquareRootFilter
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
 
-__all__ = ["ClassFilter", "MatchingFilter", "filter_after", "followed", "spread"]
+__all__ = ["ClassFilter", "MatchingFilter", "filter_after", "followed", "matched_innovations"]
 
 _NOISE = Noise.known(1.0)
 _CHUNK = 1024  # rows predicted at a time
 _WIDE = 0.1  # the variance of the difference of two outputs above which a row is learned at the mode
+_UNSURE = 1.0  # the variance of an output above which its prediction is not judged
 _STEPS, _TOL = 50, 1e-8  # of Newton's method for the mode; a few steps are usual
 _LEAST = 1e-12  # curvature, which keeps matrices invertible
 
@@ -249,3 +250,26 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | Class
             return None
     root.design = design
     return made
+
+
+def matched_innovations(
+    likelihood: Likelihood, outputs: int | None, y: Array, matched: Array, *, all_rows: bool = False
+) -> Innovations:
+    """Return the innovations of rows that a filter of single rows has predicted and learned.
+
+    Unless `all_rows` are wanted, those of rows whose output, or a difference of two, had a std above 1 are unknown:
+    odds or rates that are uncertain by a factor of e depend on the penalty more than on the rows so far.
+    """
+    f, variance = matched[:, 0], matched[:, 1]
+    widest = variance
+    if (m := outputs) is not None:
+        f, variance = matched[:, :m], matched[:, m : m + m * m].reshape(-1, m, m)
+        widest = spread(variance)
+    predicted = likelihood.predict(f, variance, Noise.known(1.0))
+    found = Innovations.of(y, predicted, predicted.std)._replace(together=1)
+    wide = (widest > _UNSURE).reshape(-1, *[1] * (y.ndim - 1))
+    if all_rows or not wide.any():
+        return found
+    unknown = Innovations.unknown(y)
+    names = ("mean", "std", "dof", "scale", "issued")
+    return found._replace(**{name: np.where(wide, getattr(unknown, name), getattr(found, name)) for name in names})

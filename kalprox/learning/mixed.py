@@ -1,6 +1,5 @@
 """What a mixture of beliefs says: its predictions, and the moments of its coefficients."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,13 +9,14 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.tree import state
 from kalprox.learning.bank_weights import ForgetWeights, Odds, WeightRecord
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design
+from kalprox.learning.errors import Errors
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.linear import LinearBelief
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
-from kalprox.predictive import Predictive, Student, mixed
+from kalprox.predictive import Predictive, mixed
 from kalprox.predictive.mixture import shares
 
 __all__ = ["MixedBelief"]
@@ -76,22 +76,16 @@ class MixedBelief(Belief):
         known = np.array([np.isfinite(np.asarray(member.noise.variance)) for member in self.members])
         return shares(self.weights, np.broadcast_to(known, self.weights.shape))
 
-    def _mean_of(self, values: list[Array]) -> Array:
-        """Return the mean of values of the members; a member without a share adds nothing."""
-        all_values = np.stack([np.asarray(value) for value in values])
-        w = self._shares.reshape(*self._shares.shape, *[1] * (all_values.ndim - self._shares.ndim))
+    def mean_of(self, values: list[Array], *, rows: bool = False) -> Array:
+        """Return the mean of values of the members; a member without a share adds nothing.
+
+        If they are those of `rows`, their first axis is that of the rows, and the next one that of the targets.
+        """
+        all_values, w = np.stack([np.asarray(value) for value in values]), self._shares
+        w = w.reshape(len(w), *[1] * rows, *w.shape[1:], *[1] * (all_values.ndim - w.ndim - rows))
         with np.errstate(invalid="ignore"):
             found: Array = np.where(w > 0, w * all_values, 0.0).sum(axis=0)
         return found
-
-    def _spread_of(self, values: list[Array], stds: list[Array]) -> tuple[Array, Array]:
-        """Return the mean and the standard deviation of a mixture, by the law of total variance."""
-        mean = self._mean_of(values)
-        pairs = zip(values, stds, strict=True)
-        return mean, np.sqrt(self._mean_of([np.asarray(s) ** 2 + (value - mean) ** 2 for value, s in pairs]))
-
-    def _of(self, read: Callable[[Belief], Any]) -> list[Any]:
-        return [read(member) for member in self.members]
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -110,10 +104,6 @@ class MixedBelief(Belief):
         return any(member.predicts for member in self.members)
 
     @property
-    def targets(self) -> int | None:
-        return self.members[0].targets
-
-    @property
     def converged(self) -> bool:
         return self.predicts and all(member.converged for member in self.members if member.predicts)
 
@@ -121,67 +111,29 @@ class MixedBelief(Belief):
     def message(self) -> str:
         return "" if self.predicts else self.members[0].message
 
-    @property
-    def alpha(self) -> float:
-        """The weight of the penalty as given, or as chosen by the heaviest member."""
-        return self._heaviest.alpha
-
-    @property
-    def alpha_limit(self) -> float | None:
-        return self._heaviest.alpha_limit
-
-    @property
-    def column_std(self) -> Array | None:
-        return self.members[0].column_std  # that forgets nothing
-
-    @property
-    def targets_outside(self) -> float:
-        return self.members[0].targets_outside
-
-    @property
-    def n_outliers(self) -> float | None:
-        return self._heaviest.n_outliers
+    @cached_property
+    def facts(self) -> Facts:
+        """Those of the heaviest member; what does not depend on forgetting, of the first, which forgets nothing."""
+        first = self.members[0].facts
+        return self._heaviest.facts._replace(column_std=first.column_std, targets_outside=first.targets_outside)
 
     @cached_property
     def noise(self) -> Noise:
-        found = self._of(lambda member: member.noise)
-        variance, heaviest = self._mean_of([one.variance for one in found]), self._heaviest.noise
-        dof = self._harmonic([one.dof for one in found])
+        found = [member.noise for member in self.members]
+        variance, heaviest = self.mean_of([one.variance for one in found]), self._heaviest.noise
+        dof = _harmonic(self, [one.dof for one in found])
         return replace(heaviest, variance=variance[()], dof=dof[()])
-
-    def _harmonic(self, dofs: list[Any]) -> Array:
-        """Return the harmonic mean of degrees of freedom, shape () or (k,)."""
-        shape = self.weights.shape[1:]
-        dofs = [np.asarray(dof, float) for dof in dofs]  # clusters have one for each coefficient, and of each class
-        dofs = [dof.min(axis=tuple(range(len(shape), dof.ndim))) for dof in dofs]
-        with np.errstate(divide="ignore"):
-            found: Array = 1 / self._mean_of([1 / np.broadcast_to(np.asarray(dof, float), shape) for dof in dofs])
-        return found
 
     @cached_property
     def coef(self) -> Array:
-        return self._mean_of(self._of(lambda member: member.coef))
+        return self.mean_of([member.coef for member in self.members])
 
     @cached_property
     def intercept(self) -> Array:
-        return self._mean_of(self._of(lambda member: member.intercept))
+        return self.mean_of([member.intercept for member in self.members])
 
-    @cached_property
-    def coef_std(self) -> Array:
-        return self._spread_of(self._of(lambda member: member.coef), self._of(lambda member: member.coef_std))[1]
-
-    @cached_property
-    def intercept_std(self) -> Array:
-        pairs = self._of(lambda member: member.intercept), self._of(lambda member: member.intercept_std)
-        return self._spread_of(*pairs)[1]
-
-    @cached_property
-    def covariance(self) -> Array:
-        apart = [coef - self.coef for coef in self._of(lambda member: member.coef)]
-        covariances = self._of(lambda member: member.covariance)
-        return self._mean_of(
-            [C + far[..., :, None] * far[..., None, :] for C, far in zip(covariances, apart, strict=True)]
-        )
+    def errors(self, *, penalised: bool = True) -> "MixedErrors":
+        return MixedErrors(self, penalised)
 
     @property
     def why_no_std(self) -> str:
@@ -195,38 +147,18 @@ class MixedBelief(Belief):
     def debiased(self) -> bool:
         return self.members[0].debiased
 
-    def determined(self, penalised: bool) -> Array:
-        found: Array = np.all(self._of(lambda member: member.determined(penalised)), axis=0)
-        return found
-
-    def coef_estimate(self, penalised: bool) -> Estimate:
-        found: list[Estimate] = self._of(lambda member: member.coef_estimate(penalised))
-        value, std = self._spread_of([one.value for one in found], [one.std for one in found])
-        return Estimate(value, std, self._harmonic([one.dof for one in found])[()], np.full_like(std, np.nan))
-
-    def intercept_estimate(self, penalised: bool) -> Student:
-        found: list[Student] = self._of(lambda member: member.intercept_estimate(penalised))
-        value, std = self._spread_of([one.mean for one in found], [one.std for one in found])
-        return Student(value, std, self._harmonic([one.dof for one in found])[()])
-
     def mean(self, X: Any) -> Array:
         if self.settings.likelihood.location and isinstance(self.members[0], LinearBelief):
-            return self._mean_of_rows(self._of(lambda member: member.mean(X)))
+            return self.mean_of([member.mean(X) for member in self.members], rows=True)
         return self.predict(X).mean
 
     def predict(
         self, X: Array, sigma: Any = None, offset: Array | None = None, left_open: Array | None = None
     ) -> Predictive:
-        return mixed(self._of(lambda member: member.predict(X, sigma, offset, left_open)), self.weights)
+        return mixed([member.predict(X, sigma, offset, left_open) for member in self.members], self.weights)
 
     def output(self, X: Array, offset: Array | None = None) -> Array:
-        return self._mean_of_rows(self._of(lambda member: member.output(X, offset)))
-
-    def _mean_of_rows(self, values: list[Array]) -> Array:
-        """Return the mean of values of the members for rows, shape (n,) or (n, k)."""
-        w, all_values = self._shares, np.stack(values)
-        found: Array = (w.reshape(len(w), 1, *w.shape[1:], *[1] * (all_values.ndim - 1 - w.ndim)) * all_values).sum(0)
-        return found
+        return self.mean_of([member.output(X, offset) for member in self.members], rows=True)
 
     def log_odds(self, X: Array, offset: Array | None = None, left_open: Array | None = None) -> Array:
         logs = np.log(p := self.predict(X, None, offset, left_open).mean)
@@ -235,11 +167,9 @@ class MixedBelief(Belief):
         return found
 
     def probability_std(self, X: Array, offset: Array | None = None, left_open: Array | None = None) -> Array:
-        each = self._of(lambda member: member.predict(X, None, offset, left_open).mean)
-        stds = self._of(lambda member: member.probability_std(X, offset, left_open))
-        mean = self._mean_of_rows(each)
-        pairs = zip(each, stds, strict=True)
-        return np.sqrt(self._mean_of_rows([s**2 + (p - mean) ** 2 for p, s in pairs]))
+        each = [member.predict(X, None, offset, left_open).mean for member in self.members]
+        stds = [member.probability_std(X, offset, left_open) for member in self.members]
+        return _spread_of(self, each, stds, rows=True)[1]
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the mixture: first the member, for each target, then the coefficients."""
@@ -250,9 +180,72 @@ class MixedBelief(Belief):
             some = np.flatnonzero((chosen == k).any(axis=1))
             c, i = self.members[k].sample(len(some), rng)
             here = chosen[some] == k  # (rows, targets)
-            if self.targets is None:
+            if self.weights.ndim == 1:
                 coef[some], intercept[some] = c, i
             else:
                 coef[some] = np.where(here[..., None], c, coef[some])
                 intercept[some] = np.where(here, i, intercept[some])
         return coef, intercept
+
+
+def _spread_of(
+    mixture: MixedBelief, values: list[Array], stds: list[Array], *, rows: bool = False
+) -> tuple[Array, Array]:
+    """Return the mean and the standard deviation of a mixture, by the law of total variance."""
+    mean = mixture.mean_of(values, rows=rows)
+    pairs = zip(values, stds, strict=True)
+    return mean, np.sqrt(mixture.mean_of([np.asarray(s) ** 2 + (value - mean) ** 2 for value, s in pairs], rows=rows))
+
+
+def _harmonic(mixture: MixedBelief, dofs: list[Any]) -> Array:
+    """Return the harmonic mean of degrees of freedom, shape () or (k,)."""
+    shape = mixture.weights.shape[1:]
+    dofs = [np.asarray(dof, float) for dof in dofs]  # clusters have one for each coefficient, and of each class
+    dofs = [dof.min(axis=tuple(range(len(shape), dof.ndim))) for dof in dofs]
+    with np.errstate(divide="ignore"):
+        found: Array = 1 / mixture.mean_of([1 / np.broadcast_to(np.asarray(dof, float), shape) for dof in dofs])
+    return found
+
+
+class MixedErrors(Errors):
+    """The standard errors of a mixture.
+
+    Parameters
+    ----------
+    belief : MixedBelief
+    penalised : bool
+        Whether they are those with the penalty.
+    """
+
+    def __init__(self, belief: MixedBelief, penalised: bool) -> None:
+        self.mixed, self.members, self.penalised = belief, belief.members, penalised
+
+    def covariance(self) -> Array:
+        covariances = []
+        for member in self.members:
+            far = member.coef - self.mixed.coef
+            covariances.append(member.covariance + far[..., :, None] * far[..., None, :])
+        return self.mixed.mean_of(covariances)
+
+    def coef_std(self) -> Array:
+        values, stds = zip(*((member.coef, member.coef_std) for member in self.members), strict=True)
+        return _spread_of(self.mixed, list(values), list(stds))[1]
+
+    def coef(self) -> Estimate:
+        found = [member.coef_estimate(self.penalised) for member in self.members]
+        value, std = _spread_of(self.mixed, [one.value for one in found], [one.std for one in found])
+        dof = _harmonic(self.mixed, [one.dof for one in found])[()]
+        return Estimate(value, std, dof, np.full_like(std, np.nan))
+
+    def determined(self) -> Array:
+        found: Array = np.all([member.determined(self.penalised) for member in self.members], axis=0)
+        return found
+
+    def intercept_std(self) -> Array:
+        values, stds = zip(*((member.intercept, member.intercept_std) for member in self.members), strict=True)
+        return _spread_of(self.mixed, list(values), list(stds))[1]
+
+    def intercept(self) -> tuple[Array, Array, Array]:
+        found = [member.intercept_estimate(self.penalised) for member in self.members]
+        value, std = _spread_of(self.mixed, [one.mean for one in found], [one.std for one in found])
+        return value, std, _harmonic(self.mixed, [one.dof for one in found])[()]

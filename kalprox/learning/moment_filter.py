@@ -12,17 +12,16 @@ from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dtrtri
 
 from kalprox.base.arrays import Array
-from kalprox.information import Information
-from kalprox.learning.design import Design
 from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.innovations import innovation
+from kalprox.learning.linear import LinearBelief
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.regularizers.base import Pieces, per_coordinate
 from kalprox.solvers.moments import ActiveSet, constrained, newton, quadratic
 
-__all__ = ["MomentFilter"]
+__all__ = ["MomentFilter", "filter_of_moments"]
 
 _LEAST_NOISE = 1e-7  # the smallest share of the squares of y that a difference of moments leaves enough digits of
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
@@ -107,39 +106,6 @@ class MomentFilter:
     active: ActiveSet | None = None  # from which the next search starts, if g has kinks or bounds
     search: EvidenceSearch | None = None  # of the alpha of g, if it is chosen: g then has any alpha
     found: Estimate | None = None  # None if rows have come since
-
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        g: Regularizer,
-        information: Information,
-        design: Design,
-        start: Array,
-        time: float | None = None,
-        search: EvidenceSearch | None = None,
-    ) -> "MomentFilter | None":
-        """Return the filter that continues from an information of one target; None if g is not separable.
-
-        `start` are the coefficients in units of 1 / scale.
-        """
-        if not (g.separable and (g.smooth or g.pieces() is not None)) or information.targets is not None:
-            return None
-        d = information.d
-        T = (information.centered() if settings.fit_intercept else information).triangle()
-        origin, mean = np.zeros((2, d + 1))
-        if settings.fit_intercept:
-            origin[:d], origin[d], mean[d] = design.center, design.offset, design.offset_rest
-            mean[:d] = 0.0 if design.center_rest is None else design.center_rest
-        products, weight = np.asfortranarray(T.T @ T), float(information.T[0, 0]) ** 2
-        rows, squares = float(information.rows), float(information.squares)
-        pieces = g.pieces()
-        pieces = pieces and Pieces(*(np.array(per_coordinate(a, d, "penalty"), float) for a in pieces))
-        kind = settings.forgetting
-        step = kind.of_intercept
-        weight /= 1 + step * weight
-        about: dict[str, Any] = {"time": time, "step": step, "search": search}
-        return cls(settings, g, pieces, origin, mean, products, weight, rows, squares, np.array(start), **about)
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -287,3 +253,31 @@ class MomentFilter:
         root, rows = found.root(), self.rows / fading
         dof = rows - (len(root) - found.shrunk) - self.settings.fit_intercept
         return (found.rss / fading / dof if dof > _ROUNDING * rows else math.nan), dof
+
+
+def filter_of_moments(belief: LinearBelief, search: EvidenceSearch | None = None) -> MomentFilter | None:
+    """Return the filter that continues from the belief about one target, under any separable penalty.
+
+    None if the penalty is not separable, or if moments do not keep the digits. With a search, it follows the alpha.
+    """
+    settings, information, design, kind = belief.settings, belief.information, belief.design, belief.settings.forgetting
+    if not belief.posterior.proper or not (kind.fades or (kind.of_intercept and settings.fit_intercept)):
+        return None
+    g = settings.penalty.regularizer(belief.settings.alpha)
+    if not (g.separable and (g.smooth or g.pieces() is not None)) or information.targets is not None:
+        return None
+    d = information.d
+    T = (information.centered() if settings.fit_intercept else information).triangle()
+    origin, mean = np.zeros((2, d + 1))
+    if settings.fit_intercept:
+        origin[:d], origin[d], mean[d] = design.center, design.offset, design.offset_rest
+        mean[:d] = 0.0 if design.center_rest is None else design.center_rest
+    products, weight = np.asfortranarray(T.T @ T), float(information.T[0, 0]) ** 2
+    rows, squares = float(information.rows), float(information.squares)
+    pieces = g.pieces()
+    pieces = pieces and Pieces(*(np.array(per_coordinate(a, d, "penalty"), float) for a in pieces))
+    weight /= 1 + kind.of_intercept * weight
+    about: dict[str, Any] = {"time": belief.time, "step": kind.of_intercept, "search": search}
+    start = np.array(belief.posterior.mean[int(settings.fit_intercept) :])
+    made = MomentFilter(settings, g, pieces, origin, mean, products, weight, rows, squares, start, **about)
+    return None if made.estimate() is None else made

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable, check_usable_row
-from kalprox.learning.exact import Exact
+from kalprox.learning.exact import Exact, next_cut
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
@@ -28,6 +28,7 @@ __all__ = ["RecentRows"]
 # rows (but at least 16) as were folded before. Batches of up to a quarter of it go through the buffer: folding and
 # scoring rows together takes a small part of the time that they take one by one.
 _BUFFER_ROWS, _BUFFER_BYTES, _FEW = (1024, 8192), 1 << 23, 16
+_MANY_COLUMNS = 512
 _READ_ROWS = 1024  # buffered rows that are folded at a time for reading, so that each is folded only a few times
 
 
@@ -85,11 +86,17 @@ class RecentRows:
         """Whether each row is predicted as it comes, from all rows before it."""
         return self.settings.needs_innovations and self.scorer is None
 
+    @property
+    def _is_wide(self) -> bool:
+        """Whether columns outnumber rows so far that a root of the covariance as one matrix costs more than a fold."""
+        m, p = self.core.information.T.shape
+        return bool(p > _MANY_COLUMNS and 4 * m <= 3 * p)
+
     @cached_property
     def _room(self) -> float:
         """The number of rows, each as often as it counts, after which predictions change."""
         state = self.core
-        return state.next_cut - float(state.information.rows) if self.settings.needs_innovations else math.inf
+        return next_cut(state) - float(state.information.rows) if self.settings.needs_innovations else math.inf
 
     @staticmethod
     def capacity(d: int) -> int:
@@ -112,7 +119,7 @@ class RecentRows:
         length, weighted = len(block.y), block.weights is not None
         if length == 1 and not weighted and (not self.exact or isinstance(self.filter, SquareRootFilter)):
             return True
-        if length > 1 and (length > self._longest or self.core.is_wide):
+        if length > 1 and (length > self._longest or self._is_wide):
             return False
         if block.weights is not None and not (block.weights > 0).all():
             return False
@@ -127,7 +134,7 @@ class RecentRows:
             return True
         if weighted and length > 1:
             return False
-        if self.core.has_fixed_penalty and not self.settings.forgets:
+        if self.core.predicts_every_row:
             return self.filter is not None or self.buffer.n > 0 or self.core.belief.posterior.proper
         if length > 1:
             return False
@@ -161,7 +168,7 @@ class RecentRows:
             self.core.information.fold(rows.X, rows.y)  # raises an error that names the problem
         check_usable(rows.X, rows.y, rows.weights)
         if self.settings.by_time:
-            rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.state.time))
+            rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.core.time))
         elif rows.times is not None:
             self.state.learn(rows)  # raises an error that names the problem
         asked, predict = predict and length > 1, predict or self.exact  # each row was predicted from those before it
@@ -221,8 +228,7 @@ class RecentRows:
             state = read
             if not (state.predicts and state.belief.posterior.proper):
                 return None
-        fixed = state.has_fixed_penalty and not self.settings.forgets
-        made = state.filter if fixed else state.moment_filter
+        made = state.row_filter()
         if made is None:
             return None
         every = self.exact and isinstance(made, MomentFilter) and made.search is not None  # was estimated at every row
@@ -243,7 +249,7 @@ class RecentRows:
         if isinstance(self.filter, SquareRootFilter):
             return self.filter
         found = self.followed()
-        if found is None and not self.core.is_wide:
+        if found is None and not self._is_wide:
             found = self.filter = self._new_filter()
         return found
 

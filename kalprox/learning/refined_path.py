@@ -13,7 +13,7 @@ from kalprox.base.checks import check_positive
 from kalprox.learning.belief import Belief
 from kalprox.learning.path import Path
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State
+from kalprox.learning.state import Core
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise, gaussian_log_likelihood
 from kalprox.posterior import InformationPosterior
@@ -25,14 +25,14 @@ __all__ = ["log_likelihood", "refined_path"]
 _NOT_OF_THE_PATH = {"coef_cov": "model", "diagnose": False, "change_points": False, "missing": "raise"}
 
 
-def refined_path(state: State, source: Source, weighted: Source, alphas: Array | None) -> Path:
+def refined_path(state: Core, source: Source, weighted: Source, alphas: Array | None) -> Path:
     """Return the minimiser for each alpha, each refined to convergence over the rows of a source.
 
     The problems are solved from the largest alpha down, each from the estimate of the one before.
 
     Parameters
     ----------
-    state : State
+    state : Core
         That of a fitted model, from whose estimate the first search begins.
     source : Source
         The rows that it was fitted to.
@@ -63,7 +63,7 @@ def refined_path(state: State, source: Source, weighted: Source, alphas: Array |
     columns = zip(*(found[i] for i in range(len(alphas))), strict=True)
     path = Path(alphas, *(np.stack(column) for column in columns))
     before = state.belief
-    about = {"alpha": float(before.alpha), "criterion": "-BIC/2", "column_std": before.column_std}
+    about = {"alpha": float(before.facts.alpha), "criterion": "-BIC/2", "column_std": before.facts.column_std}
     return path.about(**about, converged=converged)  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def _with(settings: Settings, **changes: object) -> Settings:
     return Settings.of(**{**settings.parameters, **_NOT_OF_THE_PATH, **changes})
 
 
-def _grid(state: State, source: Source) -> Array:
+def _grid(state: Core, source: Source) -> Array:
     """Return a descending grid of alphas, from the slopes and curvatures of the loss where coefficients are zero."""
     settings = state.settings
     if settings.function is not None:

@@ -13,8 +13,8 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.errors import residual_scores
 from kalprox.learning.sandwich import UNNAMED, Sandwich, excess_of, moved, next_unnamed, row_scores
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State, Step, left_after
-from kalprox.sources import Block, Source
+from kalprox.learning.state import Core, State, Step, left_after
+from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.forgetting import shares
 
 __all__ = ["Sandwiched"]
@@ -40,8 +40,8 @@ class Sandwiched(Around):
 
     @cached_property
     def belief(self) -> Belief:
-        held = partial(_scores_of_held, self.inner, self.held_groups) if self.inner.held_rows() is not None else None
-        return self.inner.belief.with_scores(self.sandwich, held)
+        held = partial(_scores_of_held, self.inner, self.held_groups) if self.core.held_rows() is not None else None
+        return self.inner.belief.with_fields(sandwich=self.sandwich, of_held=held)
 
     @property
     def predicts_every_row(self) -> bool:
@@ -50,9 +50,9 @@ class Sandwiched(Around):
     # ---- learning --------------------------------------------------------------------------------------
 
     def after_step(self, one: Step) -> "Sandwiched":
-        left, sandwich = left_after(self.settings, one.piece, one.before.time), self.sandwich
+        left, sandwich = left_after(self.settings, one.piece, one.before.core.time), self.sandwich
         state = replace(self, inner=one.after, sandwich=sandwich if left == 1 else sandwich and sandwich.forget(left))
-        if one.before.warms_up:
+        if one.before.core.warms_up:
             return state._after_held(one)
         assert one.found is not None
         with np.errstate(invalid="ignore"):
@@ -63,9 +63,9 @@ class Sandwiched(Around):
         groups, labels = self.held_groups, one.piece.groups
         if self.settings.coef_cov == "clustered":
             groups = groups + (("",) * len(one.piece) if labels is None else tuple(labels.tolist()))
-        if one.after.warms_up:
+        if one.after.core.warms_up:
             return replace(self, held_groups=groups)
-        scored = replace(self, held_groups=()).with_scores_of(_held_source(one.before, groups, one.piece))
+        scored = replace(self, held_groups=()).with_scores_of(_held_source(one.before.core, groups, one.piece))
         assert scored.sandwich is not None
         return replace(scored, sandwich=scored.sandwich.with_open_batch())
 
@@ -73,7 +73,7 @@ class Sandwiched(Around):
         """Return the sums to which the scores of a piece are added, and what `row_scores` returns of its rows."""
         block, found, belief = one.piece, one.found, one.before.belief
         assert found is not None
-        if (information := one.before.linear_information) is not None:
+        if (information := one.before.core.linear_information) is not None:
             sandwich = self.sandwich or Sandwich.zero(block.X[0].copy(), information.d + 1, information.targets)
             return sandwich, sandwich.inputs(block.X), (block.y - found.mean) / found.scale, np.ones(len(block))
         (f, D), posterior = belief.value(block.X, block.offset), belief.posterior
@@ -116,7 +116,7 @@ class Sandwiched(Around):
 
     def _excess(self, one: Step, D: Array) -> Array | None:
         """Return by how much the information of rows exceeds the second derivative of their loss; see `excess_of`."""
-        if not self.settings.likelihood.majorizes or not one.before.predicts:
+        if not self.settings.likelihood.majorizes or not one.before.core.predicts:
             return None
         block, belief = one.piece, one.before.belief
         posterior, f = belief.posterior, belief.value(block.X, block.offset)[0]
@@ -141,7 +141,7 @@ class Sandwiched(Around):
 
     def with_scores_of(self, source: Source) -> "Sandwiched":
         """Return the state with the scores of the rows of a source, which it has learned; see `residual_scores`."""
-        return replace(self, sandwich=residual_scores(self.inner.belief, self.inner.faded(source)))
+        return replace(self, sandwich=residual_scores(self.inner.belief, self.core.faded(source)))
 
     # ---- what becomes of the inner state ---------------------------------------------------------------
 
@@ -173,17 +173,17 @@ class Sandwiched(Around):
 
     def without_rows(self) -> "Sandwiched":
         state, sandwich = super().without_rows(), self.sandwich
-        if sandwich is not None and (information := state.linear_information) is not None:
+        if sandwich is not None and (information := state.core.linear_information) is not None:
             sandwich = sandwich.about(np.asarray(information.x_mean))
         return replace(state, sandwich=sandwich)
 
     def merge(self, other: State) -> "Sandwiched":
         assert isinstance(other, Sandwiched)  # whose settings are the same
-        if other.inner.warms_up:
+        if other.core.warms_up:
             return self._with_held(other)
-        if self.inner.warms_up:
+        if self.core.warms_up:
             return other.merge(self)
-        scores, J = other.sandwich, self.inner.coordinates_of(other.inner)
+        scores, J = other.sandwich, self.core.coordinates_of(other.core)
         if scores is not None:
             scores = scores if J is None else scores.in_coordinates(J)
             scores = scores if self.sandwich is None else self.sandwich + scores
@@ -202,16 +202,22 @@ class Sandwiched(Around):
 
     def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless the held rows have clusters if they need them."""
-        held = self.inner.held_rows()
+        held = self.core.held_rows()
         expect(len(self.held_groups) in (0, 0 if held is None else len(held)))
 
 
 def _scores_of_held(state: State, groups: tuple[str, ...]) -> Sandwich:
     """Return the scores of the rows of a warm-up, from their residuals at its estimate."""
-    return residual_scores(state.belief, state.faded(_held_source(state, groups)))
+    return residual_scores(state.belief, state.core.faded(_held_source(state.core, groups)))
 
 
-def _held_source(before: Any, groups: tuple[str, ...], *more: Block) -> Source:
+def _held_source(before: Core, groups: tuple[str, ...], *more: Block) -> Source:
     """Return the rows of a warm-up and more rows, in these clusters."""
-    source: Source = before.held_source(np.array(groups) if groups else None, *more)
-    return source
+    rows = before.held_rows()
+    parts = [one if one.weights is not None else replace(one, weights=np.ones(len(one))) for one in more]
+    parts = parts if rows is None else [rows, *parts]
+    joined: dict[str, Any] = {
+        name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
+        for name in ("X", "y", "weights", "offset", "times")
+    }
+    return ArraySource(**joined, groups=np.array(groups) if groups else None)

@@ -39,14 +39,14 @@ class SpreadByInputs(Around):
 
     @cached_property
     def belief(self) -> Belief:
-        return self.inner.belief.with_input_noise(self.by_inputs)
+        return self.inner.belief.with_fields(input_noise=self.by_inputs)
 
     # ---- learning --------------------------------------------------------------------------------------
 
     def steps(self, block: Block, rows: int, *, every_row: bool = False, most: int = sys.maxsize) -> Iterator[Step]:
         state, start = self, 0
         while start < len(block):
-            information = state.linear_information
+            information = state.core.linear_information
             assert information is not None
             length = 1 if every_row else max(int(float(information.rows) // _SHARE), 1)
             piece = block.part(start, min(start + length, len(block)))
@@ -78,11 +78,11 @@ class SpreadByInputs(Around):
     def after_step(self, one: Step) -> "SpreadByInputs":
         block, found, settings = one.piece, one.found, self.settings
         assert found is not None
-        variance = np.asarray(one.before.belief.noise.variance if one.before.predicts else np.nan)
+        variance = np.asarray(one.before.belief.noise.variance if one.before.core.predicts else np.nan)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             squares = ((block.y - found.mean) / found.scale) ** 2 / variance
         variance = variance * self.relative_variance(block.X)
-        left, times = left_after(settings, block, one.before.time), block.times if settings.by_time else None
+        left, times = left_after(settings, block, one.before.core.time), block.times if settings.by_time else None
         before = self.by_inputs if left == 1 else self.by_inputs.forget(left)
         counts = settings.counts(block.weights)
         after = before.after(block.X, found.mean, variance, squares, counts, settings.forgetting, times)

@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
@@ -13,6 +13,7 @@ from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Saved, Sizes, leaf, state
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
+from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
@@ -21,7 +22,7 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
 
-__all__ = ["State", "Step", "check_any_row", "left_after"]
+__all__ = ["Core", "State", "Step", "check_any_row", "left_after", "times_of"]
 
 FIRST_PIECE = 32  # rows of the first piece of a batch that a state without an exact row-by-row update predicts
 
@@ -48,6 +49,11 @@ def left_after(settings: Settings, batch: Block | ArraySource, since: float | No
     return 1.0 if left is None else float(left)
 
 
+def times_of(settings: Settings, block: Block, since: float | None) -> Array | None:
+    """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
+    return in_order(block.times, since, block.weights) if settings.by_time else None
+
+
 class Step(NamedTuple):
     """A piece of rows, the states before and after it, and the innovations of its rows; None if nobody reads them."""
 
@@ -61,29 +67,19 @@ class Step(NamedTuple):
 class State(PickledFields, ABC):
     """What a learner keeps of some rows. A state is immutable; what is computed from it is cached.
 
-    What it says about the model is its `belief`.
+    What it says about the model is its `belief`. What learns the rows is its `core`, around which there may be others.
 
     Attributes
     ----------
     settings : Settings
-    whole_batches : bool
-        Whether a batch in memory is learned as one block, however long it is.
-    in_one_pass : bool
-        Whether rows in memory are fitted in one pass in their order, so that each is predicted before it is learned.
-    walks : bool
-        Whether the intercept can walk though the likelihood is not Gaussian.
     """
 
     settings: Settings = leaf(given=True)
 
-    whole_batches: ClassVar[bool] = False
-    in_one_pass: ClassVar[bool] = True
-    walks: ClassVar[bool] = False
-
     @property
-    def core(self) -> "State":
+    @abstractmethod
+    def core(self) -> "Core":
         """The innermost state: what learns the rows, without what wraps it."""
-        return self
 
     @cached_property
     @abstractmethod
@@ -92,19 +88,71 @@ class State(PickledFields, ABC):
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    @classmethod
     @abstractmethod
-    def start(cls, settings: Settings, blocks: Iterable[Block]) -> Self:
-        """Return the state before the first row of a stream that begins with these blocks."""
+    def steps(self, block: Block, rows: int, *, every_row: bool = False, most: int = sys.maxsize) -> Iterator["Step"]:
+        """Learn a block, and yield each piece of it with its predictions and the states before and after it.
 
-    @classmethod
+        This is the only way in which rows are learned and scored: each is predicted before it is learned, unless
+        nobody reads it.
+
+        Parameters
+        ----------
+        block : Block
+        rows : int
+            The number of rows learned before.
+        every_row : bool
+            Whether each row is to be predicted from all rows before it.
+        most : int
+            The most rows that are predicted together.
+        """
+
     @abstractmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
-        """Return the state after all rows of a source, and the number of rows."""
+    def step(
+        self, block: Block, found: Innovations | None = None, *, known: bool = True, exact: bool = False
+    ) -> tuple[Self, Innovations]:
+        """Return the state after a piece of rows that it can predict together, and their innovations.
+
+        Parameters
+        ----------
+        block : Block
+        found : Innovations, optional
+            The innovations, if a filter of single rows has predicted the rows already.
+        known : bool
+            Whether anything was learned before; if not, nothing is predicted.
+        exact : bool
+            Whether each row is predicted from all rows before it.
+        """
 
     @abstractmethod
     def learn(self, block: Block) -> Self:
         """Return the state after one more block of rows."""
+
+    @property
+    def predicts_every_row(self) -> bool:
+        """Whether all rows of a block can be predicted together, each from those before it."""
+        return False
+
+    def closed(self) -> Self:
+        """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
+        return self
+
+    def with_scores_of(self, source: Source) -> Self:
+        """Return the state with the scores of the rows of a source, which it has learned, if it sums scores."""
+        return self
+
+    def settled(self, batch: Block | ArraySource, before: Self) -> Self:
+        """Return the state after a batch, given the one before it; the rows are at hand once more."""
+        return self
+
+    # ---- other states of the same rows -----------------------------------------------------------------
+
+    @abstractmethod
+    def with_core(self, change: Callable[["Core"], "Core"]) -> "State":
+        """Return the state with what a function makes of its `core`."""
+
+    def ahead(self, time: float) -> "State":
+        """Return what is known at a time, not before that of the last row."""
+        return self.with_core(lambda core: core.ahead(time))
 
     @abstractmethod
     def with_settings(self, settings: Settings) -> "State":
@@ -125,15 +173,66 @@ class State(PickledFields, ABC):
         """Return the state of a classifier with one more class, which no row had so far, under these settings."""
         raise NotImplementedError
 
+    def with_origin(self, columns: Array, values: Array) -> Self:
+        """Return the state with other values of columns that have been constant in all rows, where these matter."""
+        return self
+
+    def without_rows(self) -> Self:
+        """Return the state with the rows that it holds folded, and without values of single rows in its state.
+
+        Raise a ValueError where it cannot do without them.
+        """
+        return self
+
+    def merge(self, other: "State") -> Self:
+        """Return the state after the rows of both."""
+        raise NotImplementedError
+
+
+@state
+class Core(State):
+    """A state that learns rows by itself.
+
+    Attributes
+    ----------
+    whole_batches : bool
+        Whether a batch in memory is learned as one block, however long it is.
+    in_one_pass : bool
+        Whether rows in memory are fitted in one pass in their order, so that each is predicted before it is learned.
+    walks : bool
+        Whether the intercept can walk though the likelihood is not Gaussian.
+    """
+
+    whole_batches: ClassVar[bool] = False
+    in_one_pass: ClassVar[bool] = True
+    walks: ClassVar[bool] = False
+
+    @property
+    def core(self) -> Self:
+        return self
+
+    def with_core(self, change: Callable[["Core"], "Core"]) -> "Core":
+        return change(self)
+
+    @classmethod
+    @abstractmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> Self:
+        """Return the state before the first row of a stream that begins with these blocks."""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
+        """Return the state after all rows of a source, and the number of rows."""
+
+    def faded(self, source: Source) -> Source:
+        """Return the rows of a source with the weights that forgetting leaves them, if a fit learns them so."""
+        return source
+
     @property
     def targets(self) -> int | None:
         """The number of columns of y, if these are several targets of one linear model; None for one target."""
-        return None
-
-    @property
-    def effective_rows(self) -> float:
-        """The number of rows of equal weight that are worth as much as those that forgetting has left."""
-        raise NotImplementedError
+        information = self.linear_information
+        return None if information is None else information.targets
 
     @property
     def linear_information(self) -> Information | None:
@@ -145,23 +244,6 @@ class State(PickledFields, ABC):
         """The time of the last row, if rows are forgotten by time."""
         return None
 
-    def closed(self) -> Self:
-        """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
-        return self
-
-    def with_origin(self, columns: Array, values: Array) -> Self:
-        """Return the state with other values of columns that have been constant in all rows, where these matter."""
-        return self
-
-    def faded(self, source: Source) -> Source:
-        """Return the rows of a source with the weights that forgetting leaves them, if a fit learns them so."""
-        return source
-
-    @property
-    def predicts_every_row(self) -> bool:
-        """Whether all rows of a block can be predicted together, each from those before it."""
-        return False
-
     @property
     def warms_up(self) -> bool:
         """Whether rows are held as they come, until they determine the coefficients."""
@@ -171,45 +253,18 @@ class State(PickledFields, ABC):
         """Return the rows that are held in a warm-up as they came; None if there are none."""
         return None
 
-    def coordinates_of(self, other: "State") -> Array | None:
+    def coordinates_of(self, other: "Core") -> Array | None:
         """Return the matrix from the parameters of another state to those of this one; None if they are the same."""
         return None
 
-    def with_new_scorer(self) -> Self:
-        """Return the state with an estimate of all its rows in place of an older one that predicts the next ones."""
-        return self
-
-    def with_scores_of(self, source: Source) -> Self:
-        """Return the state with the scores of the rows of a source, which it has learned, if it sums scores."""
-        return self
-
-    def settled(self, batch: Block | ArraySource, before: Self) -> Self:
-        """Return the state after a batch, given the one before it; the rows are at hand once more."""
-        return self
+    # ---- one step --------------------------------------------------------------------------------------
 
     @property
     def predicts(self) -> bool:
         """Whether its predictions can be scored: False before the first row and during a warm-up."""
         return True
 
-    # ---- one step --------------------------------------------------------------------------------------
-
     def steps(self, block: Block, rows: int, *, every_row: bool = False, most: int = sys.maxsize) -> Iterator["Step"]:
-        """Learn a block, and yield each piece of it with its predictions and the states before and after it.
-
-        This is the only way in which rows are learned and scored: each is predicted before it is learned, unless
-        nobody reads it.
-
-        Parameters
-        ----------
-        block : Block
-        rows : int
-            The number of rows learned before.
-        every_row : bool
-            Whether each row is to be predicted from all rows before it.
-        most : int
-            The most rows that are predicted together.
-        """
         state, start = self, 0
         if not (every_row or self.settings.needs_innovations):
             yield Step(block, self, self.learn(block), None)
@@ -227,18 +282,6 @@ class State(PickledFields, ABC):
     def step(
         self, block: Block, found: Innovations | None = None, *, known: bool = True, exact: bool = False
     ) -> tuple[Self, Innovations]:
-        """Return the state after a piece of rows that it can predict together, and their innovations.
-
-        Parameters
-        ----------
-        block : Block
-        found : Innovations, optional
-            The innovations, if a filter of single rows has predicted the rows already.
-        known : bool
-            Whether anything was learned before; if not, nothing is predicted.
-        exact : bool
-            Whether each row is predicted from all rows before it.
-        """
         return self._predicted(block, known=known, exact=exact) if found is None else (self.learn(block), found)
 
     @property
@@ -270,16 +313,12 @@ class State(PickledFields, ABC):
         """Return the innovations of a piece, which this state predicts and `after` has learned; see `steps`."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
-        own, times = self.settings.own_variance(block), self._times(block, self.time)
+        own, times = self.settings.own_variance(block), times_of(self.settings, block, self.time)
         known = (self if times is None else self.ahead(float(times[0]))).belief
         predicted = known.predict(block.X, None if own is None else np.sqrt(own), block.offset)
         with np.errstate(invalid="ignore"):  # without any noise, nothing is known of the relative size of the std
             scale = predicted.std / np.sqrt(np.asarray(known.noise.variance))
         return Innovations.of(block.y, predicted, scale)
-
-    def _times(self, block: Block, since: float | None) -> Array | None:
-        """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
-        return in_order(block.times, since, block.weights) if self.settings.by_time else None
 
     def ahead(self, time: float | None = None) -> Self:
         """Return what is known at a later time, or before the next row if that makes a difference."""
@@ -298,13 +337,6 @@ class State(PickledFields, ABC):
         """The number of rows that are held as they came, and that a model file would hold too."""
         return 0
 
-    def without_rows(self) -> Self:
-        """Return the state with the rows that it holds folded, and without values of single rows in its state.
-
-        Raise a ValueError where it cannot do without them.
-        """
-        return self
-
     @property
     def sizes(self) -> dict[str, int | None]:
         """The lengths of the axes of its arrays: d features, k targets and o columns of y if several, p parameters."""
@@ -316,13 +348,9 @@ class State(PickledFields, ABC):
         """Return the state that was saved under `name`; raise a ValueError if it cannot be one of these sizes."""
         return saved.tree(cls, name, sizes, settings=settings)
 
-    # ---- supported by some states only -------------------------------------------------------------------
-
-    def merge(self, other: "State") -> Self:
-        """Return the state after the rows of both."""
-        raise NotImplementedError
-
     @property
     def fingerprint(self) -> Array:
         """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
-        raise NotImplementedError
+        information = self.linear_information
+        assert information is not None  # or there is one of another kind
+        return fingerprint(information)

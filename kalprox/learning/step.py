@@ -76,7 +76,7 @@ def step(
             targets = block.y.shape[1] if block.y.ndim == 2 else None
             tracking = Tracking.none(targets, "" if settings.diagnose else NOT_ASKED, settings.likelihood)
         if settings.by_time:
-            block = replace(block, times=in_order(block.times, state.time, block.weights, first=counts.read))
+            block = replace(block, times=in_order(block.times, state.core.time, block.weights, first=counts.read))
         counts = counts + Counts.of(block)
         learned = 0
         for one in state.steps(block, rows, every_row=call.every_row):

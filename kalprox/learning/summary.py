@@ -262,7 +262,7 @@ def about_penalty(belief: Belief) -> str:
     if not penalty.has_weight:
         return penalty.describe()
     auto = "auto -> " if belief.settings.chooses_alpha else ""
-    return f"{penalty.describe()}, alpha = {auto}{_numbers(np.asarray(belief.alpha))}"
+    return f"{penalty.describe()}, alpha = {auto}{_numbers(np.asarray(belief.facts.alpha))}"
 
 
 def about_forgetting(belief: Belief) -> dict[str, str]:
@@ -432,7 +432,7 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
         what = "this kind of forgetting" if drifts else what
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
         return np.nan
-    centered = belief.centered
+    centered = belief.rows.centered
     total = (centered.z**2).sum(axis=0) + centered.rss
     with np.errstate(divide="ignore", invalid="ignore"):
         r2 = np.where(total > 0, 1 - belief.posterior.rss / total, np.nan)

@@ -196,7 +196,7 @@ def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: 
     The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
     is added to their coefficients of one input. A ridge, which is the same for all classes, decides for the number
     at which the coefficients add up to zero; other penalties decide otherwise, but not for the intercepts. The prior
-    weighs as much as all rows, whatever their number; `LinearisedBelief._contrasts` leaves it out of the standard
+    weighs as much as all rows, whatever their number; `LinearisedBelief.contrasts` leaves it out of the standard
     errors.
     """
     if design.outputs is None:

@@ -81,8 +81,8 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         for one in (classes if belief.coef.ndim == 2 else [""])
         for name in fitted.coef_names
     ]
-    scale = np.ones(len(coef)) if belief.column_std is None else belief.column_std[shown % d]
-    quantity = "coefficient" if belief.column_std is None else "coefficient × std of its column"
+    scale = np.ones(len(coef)) if belief.facts.column_std is None else belief.facts.column_std[shown % d]
+    quantity = "coefficient" if belief.facts.column_std is None else "coefficient × std of its column"
     target = figure_label(str(fitted.columns.target), "the target")
     in_units = fitted.learner.settings.is_linear and fitted.learner.settings.likelihood.location
     unit = f"in units of {target}" if in_units else "on the scale of the linear predictor"

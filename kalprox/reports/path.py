@@ -63,7 +63,7 @@ def _where(path: Path, grid: bool) -> str:
 
 def figure(fitted: TableModel, path: Path) -> Figure:
     """The score and the degrees of freedom for alphas about the best, and the alpha of the model."""
-    chosen = float(fitted.belief.alpha)
+    chosen = float(fitted.belief.facts.alpha)
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         above, under = fig.subplots(2, sharex=True, height_ratios=(3, 2))
@@ -96,7 +96,7 @@ def sections(fitted: TableModel) -> list[Section]:
         "The same rows with other weights alpha of the penalty. `kalprox path` shows all of them, and writes their "
         "coefficients to a file; `--alpha auto` chooses alpha from the rows."
     )
-    return [Section("Weight of the penalty", text, [figure(fitted, belief.path(None))])]
+    return [Section("Weight of the penalty", text, [figure(fitted, fitted.learner.state.core.path(None))])]
 
 
 def write(fitted: TableModel, path: Path, out: FilePath) -> None:

@@ -262,7 +262,7 @@ def test_rows_of_all_kinds_after_each_other_are_one_stream():
     w = np.where(np.arange(50) < 40, 1.0, 2.0)
     mean = w @ X / w.sum()
     np.testing.assert_allclose(
-        found._fitted.belief.column_std, np.sqrt(w @ (X - mean) ** 2 / w.sum()), rtol=1e-9, atol=1e-12
+        found._fitted.belief.facts.column_std, np.sqrt(w @ (X - mean) ** 2 / w.sum()), rtol=1e-9, atol=1e-12
     )
 
 

@@ -54,7 +54,7 @@ def test_the_rows_that_lie_are_written_with_their_errors(data, frame, likelihood
     said = invoke("fit", data, "-y", "y", "--features", "a,b,c", "--likelihood", likelihood, "--out", out, *options)
     model, rows = TableModel.load(out), outliers_in(bad)
     assert len(read_quarantine(bad)) == len(rows) + 1 and model.record.quality.bad == 1
-    assert len(rows) == model.record.quality.outliers == model.belief.n_outliers
+    assert len(rows) == model.record.quality.outliers == model.belief.facts.n_outliers
     assert f"{len(rows)} rows are flagged" in " ".join(said.output.split())
     found = positions(rows)
     assert len(set(found)) == len(found) and set(np.flatnonzero(frame.lying)) <= set(found)

@@ -48,7 +48,7 @@ def test_the_filter_equals_the_belief(about, weighted):
         assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(after.data.precision.base.p, belief.data.precision.base.p, rtol=1e-12)
-    np.testing.assert_allclose(after.column_std, belief.column_std, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(after.facts.column_std, belief.facts.column_std, rtol=1e-9, atol=1e-12)
     batch = scipy.sparse.vstack([block.X for block in blocks(5, seed=3)], format="csr")
     np.testing.assert_allclose(learner.predict(batch).std, belief.predict(batch).std, rtol=1e-9)
     np.testing.assert_allclose(learner.predict(batch.toarray()).std, belief.predict(batch).std, rtol=1e-9)

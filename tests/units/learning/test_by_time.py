@@ -111,7 +111,7 @@ def test_all_that_fades_by_row_fades_by_time(noise, coef_cov):
 def test_alpha_that_is_chosen_by_prediction():
     X, y, times = stream(300)
     belief = learned(X, y, times, 60, penalty="l1", alpha="auto").belief
-    assert np.isfinite(belief.alpha) and belief.predicts
+    assert np.isfinite(belief.facts.alpha) and belief.predicts
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson", "student"])

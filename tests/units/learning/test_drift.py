@@ -133,10 +133,10 @@ def test_merge_and_sources_without_order_are_refused_by_name():
 def test_what_is_not_kept_is_not_said():
     X, y, _ = stream(60)
     belief = learned(RandomWalk(0.01), X, y).belief
-    assert belief.column_std is None and (belief.effects == np.abs(belief.coef)).all()
+    assert belief.facts.column_std is None and (belief.effects == np.abs(belief.coef)).all()
     with pytest.raises(ValueError, match="log_evidence_ needs"):
         belief.log_evidence  # noqa: B018
-    assert np.isfinite(learned(RandomWalk(0.01), X, y, alpha="auto").belief.alpha)
+    assert np.isfinite(learned(RandomWalk(0.01), X, y, alpha="auto").belief.facts.alpha)
 
 
 def test_q_of_another_number_of_coefficients_is_refused_before_a_row_is_learned():

@@ -208,7 +208,7 @@ def test_the_errors_of_the_folds_are_those_of_fits_to_the_other_rows(weighted, t
         if seen >= reached:
             number, last = number + 1, i + 1
             reached = seen + max(1, seen // 8)
-    compared = auto(X, y, weights=w if weighted else None)._belief.folds.compared
+    compared = auto(X, y, weights=w if weighted else None)._learner.state.folds.compared
     c, expected = np.array([3.0, 0.5]), np.zeros((2, targets))
     for k in range(5):
         mine, others = (np.flatnonzero((fold[:last] == k) == same) for same in (True, False))

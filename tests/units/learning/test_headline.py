@@ -124,8 +124,8 @@ def test_targets_outside_the_range_of_the_link_are_counted(fit, tmp_path):
     model = KalproxRegressor(link="sigmoid", penalty="ridge").fit(X, y)
     model.save(tmp_path / "m.kalprox")
     again = KalproxRegressor.load(tmp_path / "m.kalprox")._belief
-    assert again.targets_outside == outside
-    np.testing.assert_allclose(again.column_std, X.std(axis=0), rtol=1e-10)
+    assert again.facts.targets_outside == outside
+    np.testing.assert_allclose(again.facts.column_std, X.std(axis=0), rtol=1e-10)
 
 
 def test_an_alpha_without_a_best_is_said():

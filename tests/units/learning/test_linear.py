@@ -23,7 +23,7 @@ def test_the_best_alpha_is_not_at_the_edge_of_a_grid_that_is_too_short():
     path = model.path()
     assert 0 < path.score.argmax() < len(path.alphas) - 1
     assert (np.diff(path.alphas) < 0).all()
-    assert model._belief.alpha_limit is None
+    assert model._belief.facts.alpha_limit is None
 
     def evidence(alpha):
         return KalproxRegressor(alpha=alpha, diagnose=False).fit(X, y).log_evidence_
@@ -50,11 +50,11 @@ def test_an_alpha_in_a_limit_is_said():
     noise -= design @ np.linalg.lstsq(design, noise, rcond=None)[0]  # of which the columns explain nothing
     for penalty in ("ridge", "l1"):
         model = KalproxRegressor(penalty=penalty, alpha="auto").fit(X, noise)
-        assert model._belief.alpha_limit == np.inf
+        assert model._belief.facts.alpha_limit == np.inf
     model = KalproxRegressor(alpha="auto", diagnose=False).fit(X, X @ np.ones(4))
-    assert model._belief.alpha_limit == 0
+    assert model._belief.facts.alpha_limit == 0
     np.testing.assert_allclose(model.coef_, 1, rtol=1e-10)
-    assert KalproxRegressor(alpha=2.0).fit(X, noise)._belief.alpha_limit is None
+    assert KalproxRegressor(alpha=2.0).fit(X, noise)._belief.facts.alpha_limit is None
 
 
 def test_collinear_columns_do_not_lead_alpha_below_what_tells_them_apart():
@@ -62,5 +62,5 @@ def test_collinear_columns_do_not_lead_alpha_below_what_tells_them_apart():
     weights = np.full(12, 5.0)  # more rows than columns, by weight, and still all of them can be fitted exactly
     model = KalproxRegressor(alpha="auto", diagnose=False).fit(X, y, sample_weight=weights)
     again = KalproxRegressor(alpha="auto", diagnose=False).fit(np.repeat(X, 5, axis=0), np.repeat(y, 5))
-    assert model._belief.alpha_limit == 0
+    assert model._belief.facts.alpha_limit == 0
     np.testing.assert_allclose(model.coef_, again.coef_, rtol=1e-7)

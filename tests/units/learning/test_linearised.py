@@ -8,9 +8,9 @@ from scipy.stats import binom, norm
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox import KalproxClassifier, KalproxRegressor, penalties
+from kalprox.learning import linearised
 from kalprox.learning.doubts import PenaltyTooStrong
 from kalprox.learning.learner import Learner
-from kalprox.learning.linearised import Linearised
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian
 from kalprox.sources import Block
@@ -359,7 +359,7 @@ def test_the_rows_of_a_batch_in_a_warm_up_are_predicted_one_by_one(kind, rows):
     learner.learn(whole.part(0, rows))
     state, block = learner.state, whole.part(rows, rows + 100)
     assert not state.predicts and state.proximal.is_fresh is (rows < 10 * state.fixed.size)
-    live = state.row_filter()
+    live = linearised.filter_after(state.proximal, state.fixed)
     at_once = live.predict(block.X, **({} if block.offset is None else {"offset": block.offset}))
     after, found = state._predicted(block, exact=True)
     np.testing.assert_array_equal(after.belief.coef, state.learn(block).belief.coef)  # the score changes nothing
@@ -380,7 +380,7 @@ def test_the_rows_of_a_batch_in_a_warm_up_are_predicted_one_by_one(kind, rows):
 def test_small_batches_of_a_warm_up_are_not_learned_again_and_again(monkeypatch):
     """A filter of single rows starts with the rows held: it is made only for batches that are not much shorter."""
     made = []
-    monkeypatch.setattr(Linearised, "row_filter", lambda state: made.append(state.n_held))
+    monkeypatch.setattr(linearised, "filter_after", lambda state, design: made.append(state.held.rows))
     X, y = classes_of(200, 30, 0, 0.5)
     model = KalproxClassifier()
     for i in range(0, 200, 5):

@@ -5,6 +5,7 @@ import pytest
 from scipy import special
 
 from kalprox.forgetting import ByRow, RandomWalk
+from kalprox.learning.bank import member_settings
 from kalprox.learning.matched import Matched
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli
@@ -21,7 +22,7 @@ def stream(n=40):
 
 
 def started(way, X, y):
-    settings = Settings.of(likelihood="bernoulli", forget="auto").forgetting_by(way)
+    settings = member_settings(Settings.of(likelihood="bernoulli", forget="auto"), way)
     return Matched.start(settings, [Block(X, y)])
 
 

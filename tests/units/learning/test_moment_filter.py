@@ -199,7 +199,7 @@ def test_what_moments_cannot_do_is_left_to_the_information(kind):
     else:
         settings = {"penalty": "l1", "alpha": "auto"}
     model = KalproxRegressor(**({"penalty": "ridge"} | settings)).partial_fit(X[:100], y[:100])
-    assert kind != "alpha of no maximum" or model._learner.belief.alpha_limit == np.inf
+    assert kind != "alpha of no maximum" or model._learner.belief.facts.alpha_limit == np.inf
     for i in range(100, 140):
         mean, std = model.predict(X[i : i + 1], return_std=True)
         assert not by_moments(model)
