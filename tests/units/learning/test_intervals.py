@@ -175,7 +175,7 @@ def test_the_scale_of_a_sequence_is_saved_and_kept(tmp_path):
     for one in (model, again):
         one.partial_fit(100 * X[50:], y[50:])
     np.testing.assert_array_equal(ends(again, anytime=True), ends(model, anytime=True))
-    np.testing.assert_allclose(model._belief.spread, X[:50].var(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(model._belief.rows.spread, X[:50].var(axis=0), rtol=1e-12)
 
 
 def test_what_is_refused():
