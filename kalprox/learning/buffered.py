@@ -221,7 +221,7 @@ class Buffered:
     @property
     def noise(self) -> Noise:
         """The noise variance used in predictions, and its degrees of freedom."""
-        row_filter = self.followed()
+        row_filter = None if self._rows is None else self._rows.followed()
         return self.state.belief.noise if row_filter is None else Noise(*map(np.asarray, row_filter.noise()))
 
     @property
@@ -240,10 +240,6 @@ class Buffered:
         if self._rows and self._rows.buffer.time is not None:
             return self._rows.buffer.time
         return None if self.folded is None else self.folded.core.time
-
-    def followed(self) -> LiveFilter | None:
-        """Return the filter that has learned the rows since the last fold, if there is one."""
-        return None if self._rows is None else self._rows.followed()
 
     def live(self, X: Any, *, alone: bool = True, offsets: bool = False) -> LiveFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
