@@ -179,7 +179,7 @@ def _outcome(call: Any, model: KalproxRegressor) -> Any:
         warnings.simplefilter("ignore")
         try:
             return call(model)
-        except ValueError as error:
+        except _REFUSED as error:
             return str(error)
 
 
