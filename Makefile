@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := python -m pip --quiet --disable-pip-version-check
+# What is compiled when kalprox is installed: where it has changed, it is installed anew.
+KERNEL := hatch_build.py $(wildcard kalprox/kernel/*.[ch]) kalprox/kernel/build.py
 EXTRAS := dask,estimator,files,formula,jax,processes,report,river
 # One BLAS thread a process: small products on a busy machine lose to one thread.
 export OPENBLAS_NUM_THREADS ?= 1
@@ -75,17 +77,18 @@ lint: .venv/.dev
 
 clean:
 	rm -rf .venv .bench .wheel dist docs/_build docs/gallery docs/reference/generated
+	rm -f kalprox/kernel/_kernel.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalprox needs Python 3.11 or later; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/.run: .venv/bin/python pyproject.toml constraints.txt
+.venv/.run: .venv/bin/python pyproject.toml constraints.txt $(KERNEL)
 	$(BIN)/$(PIP) install -c constraints.txt -e ".[jax,report]"
 	touch $@
 
-.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt $(KERNEL)
 	$(BIN)/$(PIP) install "pip>=25.1"  # the first that knows dependency groups
 	$(BIN)/$(PIP) install -c constraints.txt --group dev -e ".[$(EXTRAS)]"
 	touch $@ .venv/.run
@@ -100,7 +103,7 @@ clean:
 	touch $@
 
 # Without their dependencies: ISLP is there for a file of data and never imported, ondil pins an older NumPy than it needs.
-.bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt
+.bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt $(KERNEL)
 	$(PYTHON) -m venv .bench
 	.bench/bin/$(PIP) install -c constraints.txt -e ".[estimator,files,jax,report]" -r benchmarks/requirements.txt
 	.bench/bin/$(PIP) install --no-deps ISLP ondil

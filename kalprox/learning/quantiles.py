@@ -1,12 +1,12 @@
 """Conformal intervals by quantile tracking: valid for any sequence of rows, whatever the model."""
 
-from itertools import groupby
-
 import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import leaf, state
+from kalprox.kernel.library import kernel
+from kalprox.kernel.scores import move_quantiles
 
 __all__ = ["CONFORMAL_LEVELS", "INTERVALS", "Quantiles"]
 
@@ -84,13 +84,13 @@ class Quantiles:
         -------
         Quantiles
         """
+        if z.ndim == 1 and (moved := self._moved(z, counts, np.full(len(z), len(z)))) is not None:
+            return moved
         known = np.isfinite(z) if z.ndim == 1 else np.isfinite(z).all(axis=1)
         weights = known if counts is None else np.where(known, counts, 0)
         rows = float(weights.sum())
         if rows == 0:
             return self
-        if z.ndim == 1 and counts is None:
-            return self._after_batches(z[known], [int(rows)])
         low, high = self.ends[:, 0, None], self.ends[:, 1, None]  # (levels, 1) or (levels, 1, k)
         w = weights[:, None] if z.ndim == 2 else weights
         missed = np.stack([(w * (-z[None] > low)).sum(axis=1), (w * (z[None] > high)).sum(axis=1)], axis=1)
@@ -104,55 +104,26 @@ class Quantiles:
         `together` is the length of the batch that each row came in, 0 if no interval was issued for it. For the other
         parameters see `after`.
         """
-        sizes = _lengths(together)
-        if z.ndim == 1 and counts is None and together.all() and np.isfinite(z).all():
-            return self._after_batches(z, sizes)
+        if z.ndim == 1 and (moved := self._moved(z, counts, together)) is not None:
+            return moved
         quantiles, i = self, 0
-        for size in sizes:
+        while i < len(together):
+            size = max(int(together[i]), 1)
             if together[i]:
                 quantiles = quantiles.after(z[i : i + size], None if counts is None else counts[i : i + size])
             i += size
         return quantiles
 
-    def _after_batches(self, z: Array, sizes: list[int]) -> "Quantiles":
-        """Return the quantiles after batches of these sizes, whose rows all count once. O(b log b) for b rows."""
-        quantiles, stop = self, 0
-        for size, batches in groupby(sizes):
-            start, stop = stop, stop + size * len(list(batches))
-            if size == 1:
-                quantiles = quantiles._after_single(z[start:stop])
-            else:
-                for i in range(start, stop, size):
-                    quantiles = quantiles._after_batch(z[i : i + size])
-        return quantiles
-
-    def _after_batch(self, z: Array) -> "Quantiles":
-        """Return the quantiles after one batch: the counts of its rows against all ends come from one sorting."""
-        some, size, missed = np.sort(z), len(z), np.empty(self.ends.shape)
-        missed[:, 0] = some.searchsorted(-self.ends[:, 0])
-        missed[:, 1] = size - some.searchsorted(self.ends[:, 1], side="right")
-        ends = self.ends + _step(self.rows, float(size)) * (missed - size * _SIDES[:, None])
-        return Quantiles(ends, self.rows + size, self.missed + missed)
-
-    def _after_single(self, z: Array) -> "Quantiles":
-        """Return the quantiles after rows that came alone: end by end in numbers, a tenth of the time of arrays."""
-        falling = min(max(_SLOWEST ** (-1 / _DECAY) - self.rows + 1, 0), len(z))  # later steps are the slowest
-        steps = [_step(self.rows + i, 1.0) for i in range(int(falling))]
-        steps += [_SLOWEST] * (len(z) - len(steps))
-        ends, missed, sides = self.ends.copy(), self.missed.copy(), ((-z).tolist(), z.tolist())
-        for level, allowed in enumerate(_SIDES.tolist()):
-            outside, inside = 1 - allowed, -allowed
-            for side, signed in enumerate(sides):
-                end, count = float(ends[level, side]), 0
-                for value, step in zip(signed, steps, strict=True):
-                    if value > end:
-                        end += step * outside
-                        count += 1
-                    else:
-                        end += step * inside
-                ends[level, side] = end
-                missed[level, side] += count
-        return Quantiles(ends, self.rows + len(z), missed)
+    def _moved(self, z: Array, counts: Array | None, together: Array) -> "Quantiles | None":
+        """Return what `after_rows` says of one target, from the compiled kernel; None if there is none."""
+        if kernel() is None:
+            return None
+        shape, size = self.ends.shape, self.ends.size
+        vector = np.concatenate([self.ends.ravel(), [self.rows], self.missed.ravel()])
+        rows = np.empty((3, len(z)))
+        rows[0], rows[1], rows[2] = z, 1.0 if counts is None else counts, together
+        move_quantiles(vector, rows, _STEPS)
+        return Quantiles(vector[:size].reshape(shape), float(vector[size]), vector[size + 1 :].reshape(shape))
 
     def merge(self, other: "Quantiles") -> "Quantiles":
         """Return the mean of both, weighted by their rows, which is about what tracking all rows would give."""
@@ -177,17 +148,7 @@ class Quantiles:
 
 
 _SIDES = (1 - np.array(CONFORMAL_LEVELS)) / 2
-
-
-def _lengths(together: Array) -> list[int]:
-    """Return the lengths of consecutive batches, given that of each row's batch; a row without an interval is alone."""
-    if (together <= 1).all():
-        return [1] * len(together)
-    sizes, i = [], 0
-    while i < len(together):
-        sizes.append(max(int(together[i]), 1))
-        i += sizes[-1]
-    return sizes
+_STEPS = np.array([*_SIDES, _SLOWEST, _DECAY, _SHARED, _FARTHEST])  # as the kernel takes them
 
 
 def _step(before: float, rows: float) -> float:

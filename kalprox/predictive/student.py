@@ -134,7 +134,6 @@ def _standard_quantile(dof: Any, p: float) -> np.ndarray:
 
 
 _MANY = 200  # degrees of freedom above which the expansions below are accurate to 1e-12
-_LARGE = 1e8  # 48 (dof - 1/2)^2 above which two terms of the expansion of the score are as accurate as stated
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -175,9 +174,7 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
     a = xp.maximum(nu, _MANY) - 0.5
     b = 48 * a**2
     t = a * log
-    hill = t + 3
-    if not certainly(b > _LARGE):  # the next term of the expansion matters
-        hill = (((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * (t * t) + (100 + b)) + hill
+    hill = (((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * (t * t) + (100 + b)) + t + 3
     u = xp.copysign((hill / b + 1) * xp.sqrt(t), z)
     if not none_normal:
         u, log_density = xp.where(normal, z, u), xp.where(normal, -z2 / 2, log_density)

@@ -1,0 +1,45 @@
+"""Compile the kernel when kalprox is built or installed. Where nothing can compile it, kalprox is installed without."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_FILE = Path(__file__).parent / "kalprox" / "kernel" / "build.py"
+_SPEC = importlib.util.spec_from_file_location("kalprox_kernel_build", _FILE)
+assert _SPEC is not None and _SPEC.loader is not None
+build = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(build)
+
+
+class KernelHook(BuildHookInterface):
+    """The library is compiled beside its sources, where an editable install finds it, and goes into the wheel."""
+
+    def dependencies(self) -> list[str]:
+        """Return ziglang, which has a C compiler for many machines, if it is needed and the package index has it."""
+        wanted = os.environ.get(build.OFF) != "off" and (self._target or not build.compilers())
+        return ["ziglang"] if wanted and _index_has("ziglang") else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        library = None if os.environ.get(build.OFF) == "off" else build.build(target=self._target)
+        if library is None and self._target:
+            raise RuntimeError(f"ziglang cannot compile the kernel for {self._target}")
+        if library is not None and version != "editable":
+            build_data["force_include"][str(library)] = f"kalprox/kernel/{library.name}"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{build.wheel_platform(self._target)}"
+
+    @property
+    def _target(self) -> str | None:
+        return os.environ.get(build.TARGET) or None
+
+
+def _index_has(package: str) -> bool:
+    """Whether pip can get a package: an install must not fail because what only makes it faster cannot be had."""
+    # -I: the environment of a build hides pip
+    command = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "index", "versions", package]
+    return subprocess.run(command, capture_output=True).returncode == 0
