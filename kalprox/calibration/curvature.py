@@ -5,7 +5,7 @@ prediction, and all earlier rows. So the sum of the scores times any function of
 products as its variance, however the columns are distributed and whatever the spread of the scores depends on.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from kalprox.base.arrays import Array, namespace
 from kalprox.base.tree import MODERATE, expect
 from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Stream, two_sided
 from kalprox.calibration.sequence import BOUND
+from kalprox.kernel.curvature import add_curvature
 
 __all__ = ["MOST_COLUMNS", "Curvature"]
 
@@ -52,36 +53,41 @@ class Curvature(NamedTuple):
 
     def after(self, X: Array, mean: Array, u: Array, weights: Array) -> "Curvature":
         """Return the sums after rows with these columns, predictions and scores; none of weight 0. O(b c^2)."""
-        seen, judged = int(self.columns_seen), np.flatnonzero(np.broadcast_to(weights, len(u)) > 0)
-        number = np.arange(seen, seen + len(judged))
-        kept, now = judged[(number < _ALL_ROWS) | (number % _STEP == 0)], np.asarray(float(seen + len(judged)))
-        columns = X[kept, :MOST_COLUMNS]
-        columns = columns.toarray() if hasattr(columns, "toarray") else columns  # of sparse rows
-        V = np.column_stack([np.broadcast_to(mean, len(u))[kept], columns])
-        before = self.widened(V.shape[1])
-        if not len(kept):
+        seen, judged = int(self.columns_seen), np.broadcast_to(weights, len(u)) > 0
+        count = len(u) if judged.all() else int(judged.sum())
+        now, rows = np.asarray(float(seen + count)), _kept(seen, judged, count)
+        columns = X[rows, :MOST_COLUMNS]
+        columns = columns.toarray() if hasattr(columns, "toarray") else np.asarray(columns, float)
+        predicted, scores = np.broadcast_to(mean, len(u))[rows], u[rows]
+        before = self.widened(1 + columns.shape[1])
+        if not len(scores):
             return before._replace(columns_seen=now)
-        n = float(before.column_products[0, 0, 0])
+        sums = before.column_means.copy(), before.column_squares.copy(), before.column_products.copy()
+        if not add_curvature(*sums, columns, predicted, scores):
+            sums = before._added(np.column_stack([predicted, columns]), scores)
+        return Curvature(now, *sums)
+
+    def _added(self, V: Array, u: Array) -> tuple[Array, Array, Array]:
+        """Return the sums of the columns after rows of values; what `kalprox.kernel` computes where it is compiled."""
+        n = float(self.column_products[0, 0, 0])
         with np.errstate(all="ignore"):
-            origin = before.column_means if n else np.nan_to_num(V[0], posinf=0.0, neginf=0.0)
+            origin = self.column_means if n else np.nan_to_num(V[0], posinf=0.0, neginf=0.0)
             D = V - origin
             D = np.clip(np.where(np.isfinite(D), D, 0.0), -_LARGEST, _LARGEST)
             rows = np.maximum(n + np.arange(len(V)), 1)[:, None]
             total, squared = D.cumsum(axis=0), (D * D).cumsum(axis=0)
-            shift, second = (total - D) / rows, (before.column_squares + squared - D * D) / rows
+            shift, second = (total - D) / rows, (self.column_squares + squared - D * D) / rows
             variance = second - shift**2
             known = (variance > _ROUNDING * second) & (rows >= _FIRST) & np.isfinite(V)
             Z = np.where(known, np.clip((D - shift) / np.sqrt(variance), -_FARTHEST, _FARTHEST), 0.0)
         Z = np.column_stack([np.ones(len(Z)), Z])
-        Q, u = Z * Z, np.clip(u[kept, None], -BOUND, BOUND)
+        Q, u = Z * Z, np.clip(u[:, None], -BOUND, BOUND)
         F = Q * Q
-        sums = before.column_products + np.stack(
-            [Z.T @ Z, Q.T @ Z, Q.T @ Q, Z.T @ (u * Z), Q.T @ (u * u * Q), F.T @ (u**4 * F)]
-        )
+        products = [Z.T @ Z, Q.T @ Z, Q.T @ Q, Z.T @ (u * Z), Q.T @ (u * u * Q), F.T @ (u**4 * F)]
         count = n + len(V)
-        center = origin + total[-1] / count
-        squares = before.column_squares + squared[-1] - total[-1] ** 2 / count
-        return Curvature(now, center, np.maximum(squares, 0.0), sums)
+        squares = self.column_squares + squared[-1] - total[-1] ** 2 / count
+        means = origin + total[-1] / count
+        return means, np.maximum(squares, 0.0), self.column_products + np.stack(products)
 
     def merge(self, other: "Curvature") -> "Curvature":
         """Return the sums over both streams of rows."""
@@ -148,6 +154,17 @@ class Curvature(NamedTuple):
         measured = f"the errors have the correlation {size[k]:.2f} with {_product(*of)}"
         is_found = p_value < CHECK_ALARMS / stream.several and abs(float(size[k])) >= MATERIAL_CURVATURE
         return Check("nonlinear", measured, p_value, is_found)
+
+
+def _kept(seen: int, judged: Array, count: int) -> Any:
+    """Return which of some rows are looked at, of which `count` are judged, after others that were: see `Curvature`."""
+    if count == len(judged) and seen + count <= _ALL_ROWS:
+        return slice(None)
+    if count == len(judged) and seen >= _ALL_ROWS:
+        return slice(-seen % _STEP, None, _STEP)
+    places = np.flatnonzero(judged)
+    number = np.arange(seen, seen + count)
+    return places[(number < _ALL_ROWS) | (number % _STEP == 0)]
 
 
 def _product(i: int, j: int) -> str:

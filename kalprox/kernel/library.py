@@ -11,12 +11,15 @@ __all__ = ["VERSION", "NotCompiledWarning", "kernel"]
 
 VERSION = 1  # of the functions and of the layout of their arrays; kernel.h has the same number
 
-_Numbers = ctypes.POINTER(ctypes.c_double)
+_Numbers, _Address, _Count = ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {  # the types of what they return and take
-    "kalprox_scores_size": (ctypes.c_int64, []),
-    "kalprox_quantiles_size": (ctypes.c_int64, []),
-    "kalprox_add_scores": (ctypes.c_int64, [_Numbers, _Numbers, ctypes.c_int64, _Numbers]),
-    "kalprox_move_quantiles": (None, [_Numbers, _Numbers, ctypes.c_int64, _Numbers]),
+    "kalprox_scores_size": (_Count, []),
+    "kalprox_quantiles_size": (_Count, []),
+    "kalprox_add_scores": (_Count, [_Numbers, _Numbers, _Count, _Numbers]),
+    "kalprox_move_quantiles": (None, [_Numbers, _Numbers, _Count, _Numbers]),
+    "kalprox_add_curvature": (_Count, [*[_Address] * 3, _Count, _Address, _Count, _Address, _Address, _Count]),
+    "kalprox_filter_learn": (None, [_Address, _Count, *[_Address] * 8]),
+    "kalprox_filter_learn_row": (None, [_Address]),
 }
 
 

@@ -12,11 +12,12 @@ from kalprox.base.checks import check_usable
 from kalprox.learning.bank import Bank
 from kalprox.learning.bank_weights import Odds
 from kalprox.learning.exact import Exact
-from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.innovations import Innovations
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise

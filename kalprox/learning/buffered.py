@@ -12,7 +12,6 @@ from kalprox.base.tree import Saved, Sizes, expect, released
 from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.compose import recent_rows, restored, started, under
 from kalprox.learning.exact import Exact
-from kalprox.learning.innovations import SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
@@ -21,6 +20,7 @@ from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import Core, State
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking

@@ -12,7 +12,8 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.forgetting import Forgetting
 from kalprox.information import Information
-from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
+from kalprox.learning.innovations import Innovations, in_stds
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.linalg.centering import follow_mean, recenter, stacked_triangle
 from kalprox.linalg.triangle import solve_triangular
 from kalprox.sources import Block
@@ -162,10 +163,10 @@ def walking_innovations(
     with np.errstate(divide="ignore", invalid="ignore"):  # a row of weight 0 is not learned, nor judged
         error, s = diagonal * u / root, (diagonal**2 - 1) / root**2
     before = (np.cumsum(counts) - counts)[:, None]
-    rss = np.atleast_1d(live.rss) + np.cumsum(u**2, axis=0) - u**2
+    rss = live.kernel.rss + np.cumsum(u**2, axis=0) - u**2
     rows: Any = live.rows + before
-    variance, dof, _ = live._noise(rows, rows, rss, live.trace)
-    first = live._noise(np.asarray(live.rows), np.asarray(live.rows), np.atleast_1d(live.rss), live.trace)[0]
+    variance, dof, _ = live._noise(rows, rows, rss, live.kernel.trace[0])
+    first = live._noise(np.asarray(live.rows), np.asarray(live.rows), live.kernel.rss, live.kernel.trace[0])[0]
     scale = np.sqrt(own[:, None] + s)
     issued = in_stds(error0, np.sqrt(first) * np.sqrt(own + variance0)[:, None])
     columns = (y - error, np.sqrt(variance) * scale, dof, scale, issued)

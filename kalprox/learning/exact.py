@@ -15,7 +15,7 @@ from kalprox.information import Information, merge
 from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.design import Design
 from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
-from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
+from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.linear_rows import LinearRows
 from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
@@ -23,6 +23,7 @@ from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import Core, State, check_any_row, times_of
 from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import row_coordinates
@@ -229,11 +230,15 @@ class Exact(Core):
     def row_filter(self) -> SquareRootFilter | MomentFilter | None:
         """Return the filter that continues from this state row by row; None if there is none that is exact.
 
-        With forgetting, standardised columns, or another penalty than a fixed quadratic one, it is one of moments.
+        With a penalty that is no fixed quadratic, or that would fade, it is one of moments.
         """
-        if self.predicts_every_row:
-            return SquareRootFilter.of(self.belief.posterior, self.belief.design, self.settings.noise_var)
-        return filter_of_moments(self.belief)
+        settings, kind = self.settings, self.settings.forgetting
+        if not (self.predicts_every_row or (kind.fades and not settings.penalty.penalises and self.targets is None)):
+            return filter_of_moments(self.belief)
+        made = SquareRootFilter.of(self.belief.posterior, self.belief.design, settings.noise_var)
+        if kind.fades and kind.forgets:
+            made.forgetting, made.time = kind, self.time
+        return made
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`.
@@ -414,7 +419,7 @@ def _by_filter(
     """
     posterior, settings, kind = belief.posterior, belief.settings, belief.settings.forgetting
     block = replace(block, weights=_weights(block), times=None)
-    take: Callable[..., Innovations] = partial(SquareRootFilter.take, last=True, **options)
+    take: Callable[..., Innovations] = partial(SquareRootFilter.take, **options)
     if kind.walks:
         take = partial(walking_innovations, walk=kind, **options)
     elif kind.fades and kind.forgets:

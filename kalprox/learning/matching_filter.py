@@ -15,7 +15,8 @@ import numpy as np
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.learning.design import Design
-from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
@@ -102,7 +103,8 @@ class ClassFilter:
         problem, shapes (m,) and (m, m), as one array. None, and no update, if one of these is not finite.
         """
         root, m = self.root, len(y)
-        f, V = self._output(root._input(x))
+        x = root.design.rows(x[None])[0]
+        f, V = self._output(x)
         S = V @ V.T
         if spread(S) > _WIDE:
             targets, rows = (a[None] for a in _at_mode(y, f, S))
@@ -111,15 +113,11 @@ class ClassFilter:
         found = np.concatenate([f, S.ravel(), targets[0], rows[0].ravel()])
         if not np.isfinite(found).all():
             return None
-        moved = np.zeros(m)  # by how much the outputs of the row have changed
+        kernel = root.kernel
         for a, target in zip(rows[0, :-1], targets[0, :-1], strict=True):
-            v = a @ V
-            s = (1 + weight * float(v @ v)) / weight
-            e = float(target - a @ moved)
-            root._step(v, e, s, weight, weight)
-            gain = V @ v
-            moved += gain * (e / s)
-            V -= np.multiply.outer(gain, v / (s + math.sqrt(s / weight)))
+            kernel.row[:] = np.multiply.outer(x, a).ravel()
+            kernel.learn_row(target + a @ f, weight)
+        root.rows += weight
         return found
 
     def _output(self, x: Array) -> tuple[Array, Array]:
@@ -129,16 +127,17 @@ class ClassFilter:
 
     def _outputs(self, X: Array) -> Iterator[tuple[Array, Array]]:
         """Yield the outputs of some rows of X at a time, shape (n, m), and their covariances, shape (n, m, m)."""
-        L, p = self.root.L, len(self.root.row)
+        L = self.root.L
         for start in range(0, len(X), _CHUNK):
             inputs = self.root.design.rows(X[start : start + _CHUNK])
+            p = inputs.shape[1]
             roots = np.tensordot(inputs, L.reshape(p, -1, L.shape[1]), axes=1)
             yield inputs @ self.root.theta.reshape(p, -1), roots @ roots.swapaxes(-1, -2)
 
     def predict(self, X: Array) -> Predictive:
         """Return the predictive distribution for rows of X."""
         if len(X) == 1:
-            f, V = self._output(self.root._input(X[0]))
+            f, V = self._output(self.root.design.rows(X)[0])
             return self.likelihood.predict(f[None], (V @ V.T)[None], _NOISE)
         f, S = map(np.concatenate, zip(*self._outputs(X), strict=True))
         return self.likelihood.predict(f, S, _NOISE)
@@ -239,9 +238,8 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | Class
     offsets, design = design.row_offsets, replace(design, row_offsets=False)
     assert design.center is not None
     at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
-    inputs = design.size // (design.outputs or 1)
-    root = replace(SquareRootFilter.of(posterior, at_zero, 1.0), row=np.ones(inputs))
-    root.theta += posterior.expected - posterior.mean
+    root = SquareRootFilter.of(posterior, at_zero, 1.0)
+    root.kernel.theta[:, 0] += posterior.expected - posterior.mean
     made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood, offsets)
     if fresh and state.held is not None and state.held.rows:
         X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))

@@ -11,12 +11,13 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable, check_usable_row
 from kalprox.learning.exact import Exact, next_cut
-from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
+from kalprox.learning.innovations import Innovations, in_stds
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.scorer import MANY_ROWS, Scorer
 from kalprox.learning.settings import Settings
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking, watched_on
 from kalprox.sources import Block
@@ -130,8 +131,10 @@ class RecentRows:
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
-        if not self.exact or (isinstance(self.filter, SquareRootFilter) and not weighted):
+        if not self.exact:
             return True
+        if isinstance(self.filter, SquareRootFilter) and not weighted:
+            return length == 1 or self.filter.forgetting is None
         if weighted and length > 1:
             return False
         if self.core.predicts_every_row:
@@ -337,11 +340,11 @@ def _moved(
     own = counts = None
     if rows.weights is not None:
         own, counts = settings.own_variance(rows), settings.counts(rows.weights)
-    if isinstance(live, SquareRootFilter) and len(rows) > 1:
+    if isinstance(live, SquareRootFilter) and live.forgetting is None and len(rows) > 1:
         return live.take(rows, own=own, counts=counts)
     found: list[Sequence[Any]] = []
     for i in range(len(rows)):
-        if rows.times is not None and isinstance(live, MomentFilter):
+        if rows.times is not None and live.time is not None:
             live.advance(float(rows.times[i]))
         y: Any = rows.y[i] if rows.y.ndim > 1 else float(rows.y[i])
         weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))

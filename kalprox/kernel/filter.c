@@ -1,0 +1,92 @@
+/* A filter of rows: an estimate and a root of its covariance, which each row moves after it has been predicted.
+ *
+ * The root L is made of columns, V = L L' in units of the noise variance. For a row x of weight w, v = L'x and the sums
+ * a_j = 1/w + v_1^2 + ... + v_j^2, the new column j is
+ *
+ *     sqrt(a_(j-1) / a_j) l_j  -  v_j / sqrt(a_(j-1) a_j) b,        b = v_1 l_1 + ... + v_(j-1) l_(j-1),
+ *
+ * so that an upper triangle stays one. The last b is V x, along which the estimate moves by the error over a_r.
+ *
+ * Reference: N. A. Carlson, "Fast triangular formulation of the square root filter", AIAA Journal 11, 1973.
+ */
+#include "filter.h"
+
+#include <math.h>
+
+INLINED double product(const double *restrict a, const double *restrict b, int64_t n) {
+    double sum = 0;
+    VECTORISED(reduction(+ : sum))
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+INLINED void add_multiple(double *restrict to, double factor, const double *restrict a, int64_t n) {
+    VECTORISED()
+    for (int64_t i = 0; i < n; i++) to[i] += factor * a[i];
+}
+
+/* Let the columns of the root learn a row: returns a_r, and leaves V x in `gain`. */
+INLINED double move_root(const Filter *f, double weight) {
+    double total = 1 / weight, *restrict gain = f->gain;
+    for (int64_t i = 0; i < f->inputs; i++) gain[i] = 0;
+    for (int64_t j = 0; j < f->columns; j++) {
+        double v = f->projected[j], before = total, *restrict column = f->root + j * f->inputs;
+        if (v == 0) continue;
+        total += v * v;
+        double keep = sqrt(before / total), take = v / sqrt(before * total);
+        VECTORISED()
+        for (int64_t i = 0; i < f->heights[j]; i++) {
+            double old = column[i];
+            column[i] = keep * old - take * gain[i];
+            gain[i] += v * old;
+        }
+    }
+    return total;
+}
+
+/* H gain, for the curvature H of the penalty. */
+INLINED void bend(const Filter *f) {
+    int64_t p = f->inputs;
+    for (int64_t i = 0; i < p; i++)
+        f->bent[i] = f->full ? product(f->curvature + i * p, f->gain, p) : f->curvature[i] * f->gain[i];
+}
+
+DISPATCHED EXPORTED void kalprox_filter_learn(const Filter *f, int64_t rows, const double *X, const double *y, const double *weights,
+                                                                   double *errors, double *leverages, double *bends, double *rss, double *traces) {
+    int64_t p = f->inputs, k = f->targets;
+    for (int64_t row = 0; row < rows; row++) {
+        const double *x = X + row * p;
+        double weight = weights ? weights[row] : 1, leverage = 0, bent = 0;
+        for (int64_t j = 0; j < f->columns; j++) {
+            f->projected[j] = product(f->root + j * p, x, f->heights[j]);
+            leverage += f->projected[j] * f->projected[j];
+        }
+        for (int64_t j = 0; j < k; j++) {
+            errors[row * k + j] = y[row * k + j] - product(f->theta + j * p, x, p);
+            rss[row * k + j] = f->rss[j];
+        }
+        leverages[row] = leverage, traces[row] = *f->trace, bends[row] = 0;
+        if (!(weight > 0)) continue;
+        double total = move_root(f, weight);
+        if (f->curvature) {
+            bend(f);
+            bends[row] = bent = product(f->gain, f->bent, p);
+            *f->trace -= bent / total;
+        }
+        for (int64_t j = 0; j < k; j++) {
+            double *theta = f->theta + j * p, error = errors[row * k + j], step = error / total, more = step * error;
+            if (f->curvature) {
+                double slope = product(f->bent, theta, p); /* of the penalty, along the gain */
+                if (f->tilt) slope += product(f->gain, f->tilt + j * p, p);
+                more -= step * (2 * slope + step * bent);
+            }
+            f->rss[j] += more;
+            add_multiple(theta, step, f->gain, p);
+        }
+    }
+}
+
+EXPORTED void kalprox_filter_learn_row(const Filter *f) {
+    double *found = f->found;
+    kalprox_filter_learn(f, 1, f->row, f->target, found, found + 4, found + 1, found + 2, found + 4 + f->targets, found + 3);
+}

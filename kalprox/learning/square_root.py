@@ -1,0 +1,334 @@
+"""A filter of the rows of a linear model with a fixed quadratic penalty: it predicts each row, then learns it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kalprox.base.arrays import Array
+from kalprox.forgetting import ByRow, Forgetting
+from kalprox.kernel.filter import Filter
+from kalprox.learning.design import Design
+from kalprox.learning.innovations import Innovations, in_stds, innovation
+from kalprox.likelihoods import Likelihood
+from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Student
+from kalprox.regularizers import Regularizer
+from kalprox.sources import Block
+from kalprox.sources.forgetting import Course, course
+
+__all__ = ["SquareRootFilter"]
+
+_ROUNDING = float(np.finfo(float).eps) ** 0.5
+_CHUNK = 1024  # rows whose inputs are held at a time
+
+
+@dataclass(eq=False)
+class SquareRootFilter:
+    """An estimate and a square root of its covariance, which every row updates in place.
+
+    The penalty is replaced by its quadratic expansion at the estimate of the posterior it was made from: exact for a
+    quadratic penalty, and for L1 and its relatives as long as the same coefficients are zero. Rounding errors
+    accumulate, so that the filter is made afresh from the information from time to time.
+
+    Attributes
+    ----------
+    kernel : kalprox.kernel.filter.Filter
+        The estimates and the root for the free coordinates of theta, in the coordinates of the design.
+    held : array of shape (p, k) or None
+        The estimates of the coordinates that are not free, and 0 for the others; None if all are free.
+    free : array of int or None
+        The numbers of the free coordinates.
+    rows, squares : float
+        The number of rows, and the sum of the squared weights that forgetting has left of them.
+    noise_var : float or None
+        None if it is learned.
+    targets : int or None
+        The number of columns of y; None for one target.
+    forgetting : Forgetting or None
+        How single rows fade, if there is no penalty, which would fade with them.
+    time : float or None
+        The time to which the rows have faded, if they are forgotten by time.
+    elapsed : float
+        What the time since the last row has left of the weights.
+    """
+
+    design: Design
+    kernel: Filter
+    held: Array | None
+    free: Array | None
+    rows: float
+    squares: float
+    noise_var: float | None
+    targets: int | None
+    forgetting: Forgetting | None = None
+    time: float | None = None
+    elapsed: float = 1.0
+
+    @classmethod
+    def of(
+        cls, posterior: InformationPosterior, design: Design, noise_var: float | None, target: int | None = None
+    ) -> "SquareRootFilter":
+        """Return the filter that starts from a posterior, or from that of one of its targets."""
+        data, factor, g = posterior.data, posterior.metric_factors[target or 0], posterior.penalties[target or 0]
+        theta, rss = np.array(posterior.mean, float), np.atleast_1d(posterior.rss)
+        if target is not None:
+            theta, k = theta[:, target], len(rss)
+            rss = rss[target : target + 1]
+            offset, rest = (np.broadcast_to(a, k)[target] for a in (design.offset, design.offset_rest))
+            design = replace(design, offset=offset, offset_rest=rest)
+        targets, theta = (None if theta.ndim == 1 else theta.shape[1]), theta.reshape(len(theta), -1)
+        free, held, part, H, tilt = factor.free, None, theta, None, None
+        if free is not None:
+            part, held = theta[free], theta.copy()
+            held[free] = 0.0
+        if _penalises(g, len(theta)):
+            slope = np.stack([g.grad(column) for column in theta.T], axis=-1)
+            H = np.asarray(g.hessian(theta[:, 0]))
+            if free is not None:
+                slope, H = slope[free], H[free] if H.ndim == 1 else H[np.ix_(free, free)]
+            tilt = slope - (H @ part if H.ndim == 2 else H[:, None] * part)
+        kernel = Filter(np.asarray(factor.L), part, H, tilt if tilt is not None and tilt.any() else None, rss)
+        return cls(design, kernel, held, free, float(data.rows), float(data.squares), noise_var, targets)
+
+    @property
+    def L(self) -> Array:
+        """The root of the covariance of the free coordinates of theta, in units of the noise variance."""
+        return self.kernel.root
+
+    @property
+    def theta(self) -> Array:
+        """The estimate, shape (p,) or (p, k)."""
+        theta = self.kernel.theta
+        if self.held is not None:
+            theta = self.held.copy()
+            theta[self.free] = self.kernel.theta
+        return theta[:, 0] if self.targets is None else theta
+
+    # ---- one row ---------------------------------------------------------------------------------------
+
+    def follow(
+        self, x: Array, y: Any, weight: float = 1.0, count: float = 1.0, *, own: float = 1.0, predict: bool = True
+    ) -> Sequence[Any]:
+        """Learn a row x of shape (d,) with target y in place, and return the fields of its innovation.
+
+        Every coordinate must be free. The fields are empty if `predict` is False. The row counts `count` times; `own`
+        is the variance of its noise, in units of the noise variance.
+        """
+        noise, spread = self.noise() if predict else None, self._spread
+        rows = squares = count
+        left, forget = 1.0, 1.0 if self.forgetting is None else self.forgetting.per_row
+        if forget != 1:  # see `kalprox.sources.forgetting`
+            left = forget**count
+            rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
+            weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn
+            self._fade(left)
+        self._input(x)
+        error, leverage = self.kernel.learn_row(self._residual(y), weight)
+        self.rows += rows
+        self.squares += squares
+        self.elapsed = 1.0
+        if noise is None:
+            return ()
+        error = float(error[0]) if self.targets is None else error.copy()
+        return innovation(y, y - error, noise[0], noise[1], spread * left * leverage + own)
+
+    def advance(self, time: float) -> None:
+        """Let the rows fade in place until the time of the next one."""
+        assert self.time is not None and self.forgetting is not None
+        if time != self.time:
+            left = float(self.forgetting.left(self.time, time))
+            self._fade(left)
+            self.time, self.elapsed = time, self.elapsed * left
+
+    def _fade(self, left: float) -> None:
+        self.kernel.fade(left)
+        self.rows, self.squares = left * self.rows, left**2 * self.squares
+
+    @property
+    def _spread(self) -> float:
+        """By how much forgetting widens the variance of a mean: the sum of the squared weights by that of these."""
+        return self.squares / self.rows / self.elapsed if self.forgetting is not None and self.rows else 1.0
+
+    def match(
+        self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0, offset: float = 0.0
+    ) -> tuple[float, ...] | None:
+        """Update the estimate in place by a row x of shape (d,) with the loss of a likelihood, by moment matching.
+
+        Returns the output f = x'theta + offset before the update, its variance, and the least-squares problem for the
+        step of f by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None,
+        and no update, if one of these is not finite. For one target, and a noise variance of 1.
+        """
+        self._input(x)
+        error, leverage = self.kernel.learn_row(0.0, 0.0)
+        before = -float(error[0])
+        f = before + offset
+        step, curvature = likelihood.matched_row(y, f, leverage)
+        total = curvature * weight
+        if not (total > 0 and math.isfinite(f + leverage + step + 1 / total)):
+            return None
+        self.kernel.learn_row(before + step, total)
+        self.rows += weight
+        self.squares += weight
+        return f, leverage, step, curvature
+
+    def _input(self, x: Array) -> Array:
+        """Put the input of a row x into the memory of the kernel for one row, and return it."""
+        row, design = self.kernel.row, self.design
+        if not design.intercept:
+            row[:] = x
+            return row
+        row[0] = 1.0
+        np.subtract(x, design.center, out=row[1:])  # type: ignore[arg-type]
+        if design.center_rest is not None:
+            row[1:] -= design.center_rest
+        return row
+
+    def _residual(self, y: Any) -> Any:
+        """Return the digits of y about the offset of the design."""
+        return (y - self.design.offset) - self.design.offset_rest
+
+    # ---- a block ---------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        block: Block,
+        *,
+        own: Array | None = None,
+        counts: Array | None = None,
+        fading: Course | None = None,
+    ) -> Innovations:
+        """Learn a block of b rows in place, one after the other, and return their innovations. O(b p^2).
+
+        Parameters
+        ----------
+        block : Block
+        own : array of shape (b,), optional
+            The variance of the noise of each row, in units of the noise variance; 1 by default.
+        counts : array of shape (b,), optional
+            How many rows each row counts for; 1 by default.
+        fading : Course, optional
+            How earlier rows are forgotten on the way. Forgetting also fades the curvature of the penalty, until the end
+            of the block: the filter must then be made afresh.
+        """
+        n, ones = len(block), np.ones(len(block))
+        y = block.y.reshape(n, -1)
+        counts, own = ones if counts is None else counts, ones if own is None else own
+        weights = counts if block.weights is None else block.weights
+        forgets, fading = fading is not None, fading or course(ByRow(1.0), counts)
+        weights = weights * fading.worth if forgets else weights
+        left = fading.left  # of what was there before the block, when a row is predicted
+        fades = forgets or self.squares != self.rows
+        error0, s0, bent0 = self._predicted(block.X, y, bends=fades)  # as predicted before the block
+        variance0, _, known = self._noise(self.rows, self.squares, self.kernel.rss, self.kernel.trace[0])
+        parts = [self.kernel.learn(D, targets, weights[rows]) for rows, D, targets in self._parts(block.X, y)]
+        error, s, bent, rss, trace = (np.concatenate(values) for values in zip(*parts, strict=True))
+        ignored = weights == 0  # such a row is not learned, nor judged
+        if ignored.any():
+            error[ignored], s[ignored] = np.nan, np.nan
+        rows_before = (left * self.rows + fading.rows)[:, None]
+        if fades:
+            squares_before = (left**2 * self.squares + fading.squares)[:, None]
+            variance, dof, spread = self._noise(rows_before, squares_before, left[:, None] * rss, trace[:, None])
+            spread, known = spread / fading.elapsed[:, None], known / fading.elapsed[0]  # that of the row before
+            s = ((spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])[:, 0]
+            s0 = known * s0 + (1 - known) * bent0
+        else:
+            variance, dof, _ = self._noise(rows_before, rows_before, rss, trace[:, None])
+        scale = np.sqrt(own + s)[:, None]
+        issued = in_stds(error0, np.sqrt(variance0) * np.sqrt(own + s0)[:, None])
+        self.rows += float(counts.sum())
+        self.squares += float(counts.sum())
+        columns = (y - error, np.sqrt(variance) * scale, dof, scale, issued)
+        mean, std, dof, scale, issued = (np.broadcast_to(one, y.shape).reshape(block.y.shape) for one in columns)
+        return Innovations(mean, std, dof, scale, issued, together=1)
+
+    def _parts(self, X: Array, y: Array) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield some rows at a time: which, the inputs of the free coordinates, and the targets left to these."""
+        for start in range(0, len(X), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            inputs, targets = self.design.rows(X[rows]), self._residual(y[rows])
+            if self.held is not None:
+                targets, inputs = targets - inputs @ self.held, inputs[:, self.free]
+            yield rows, inputs, targets
+
+    def _predicted(self, X: Array, y: Array, *, bends: bool) -> tuple[Array, Array, Array]:
+        """Return errors, leverages and, if wanted, x'V H V x for the curvature H of the penalty, without learning."""
+        L, H, theta = self.kernel.root, self.kernel.curvature, self.kernel.theta
+        error, s, bent = np.empty(y.shape), np.empty(len(y)), np.zeros(len(y))
+        for rows, D, targets in self._parts(X, y):
+            projected = D @ L
+            error[rows] = targets - D @ theta
+            s[rows] = np.einsum("ij,ij->i", projected, projected)
+            if bends and H is not None:
+                gains = projected @ L.T
+                bent[rows] = np.einsum("ij,ij->i", gains, gains @ H if H.ndim == 2 else gains * H)
+        return error, s, bent
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def copy(self) -> "SquareRootFilter":
+        """Return a filter that later rows of this one do not change. O(d^2)."""
+        return replace(self, kernel=self.kernel.copy())
+
+    def output(self, X: Array) -> tuple[Array, Array]:
+        """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
+        if len(X) == 1 and self.targets is None and self.free is None:
+            self._input(X[0])
+            error, leverage = self.kernel.learn_row(0.0, 0.0)
+            mean = (float(self.design.offset_rest) - float(error[0])) + float(self.design.offset)
+            return np.array([mean]), np.array([leverage])
+        root = self.design.rows(X) @ self.L
+        return self.mean(X), np.einsum("ij,ij->i", root, root)
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive means for rows of X, shape (n,) or (n, k)."""
+        if len(X) == 1 and self.targets is None and self.free is None:
+            f = float(self._input(X[0]).dot(self.kernel.theta[:, 0]))
+            return np.array([(f + float(self.design.offset_rest)) + float(self.design.offset)])
+        return self.design.predictor(X, self.theta)
+
+    def predict(self, X: Array) -> Student:
+        """Return the predictive distribution for rows of X, including the noise."""
+        (variance, dof), (mean, leverage) = self.noise(), self.output(X)
+        return Student(mean, np.sqrt(np.multiply.outer(1 + self._spread * leverage, variance)), dof)
+
+    def noise(self) -> tuple[Any, Any]:
+        """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.
+
+        The variance is rss / dof with dof = rows - rank + tr(L L' H).
+        """
+        rss: Any = float(self.kernel.rss[0]) if self.targets is None else self.kernel.rss
+        if self.noise_var is not None:
+            return (self.noise_var if self.targets is None else np.full(len(rss), self.noise_var)), math.inf
+        fading = 1.0 if self.forgetting is None or not self.rows else self.squares / self.rows
+        rows = self.rows / fading
+        dof = rows - self.L.shape[1] + float(self.kernel.trace[0])
+        if not dof > _ROUNDING * rows:  # as in Noise.learned
+            return rss * math.nan, dof
+        return (max(rss, 0.0) if self.targets is None else np.maximum(rss, 0)) / fading / dof, dof
+
+    def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
+        """Return the noise variance, its degrees of freedom, and squares / rows.
+
+        Give the same object as `rows` and as `squares` if nothing was forgotten: the last one is then 1.
+        """
+        spread: Any = 1.0 if squares is rows else np.asarray(squares / np.where(rows > 0, rows, 1))
+        if self.noise_var is not None:
+            return np.full(np.shape(rss), self.noise_var), np.asarray(math.inf), spread
+        effective, scaled = rows, np.maximum(rss, 0)
+        if squares is not rows:
+            positive = np.where(spread > 0, spread, 1)
+            effective, scaled = rows / positive, scaled / positive
+        dof = np.asarray(effective - self.L.shape[1] + trace)
+        enough = dof > _ROUNDING * effective
+        if enough.all():
+            return scaled / dof, dof, spread
+        return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def _penalises(g: Regularizer, d: int) -> bool:
+    root = g.root(d)
+    return root is None or bool(root.any())
