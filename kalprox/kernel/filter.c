@@ -51,42 +51,52 @@ INLINED void bend(const Filter *f) {
         f->bent[i] = f->full ? product(f->curvature + i * p, f->gain, p) : f->curvature[i] * f->gain[i];
 }
 
-DISPATCHED EXPORTED void kalprox_filter_learn(const Filter *f, int64_t rows, const double *X, const double *y, const double *weights,
-                                                                   double *errors, double *leverages, double *bends, double *rss, double *traces) {
-    int64_t p = f->inputs, k = f->targets;
-    for (int64_t row = 0; row < rows; row++) {
-        const double *x = X + row * p;
-        double weight = weights ? weights[row] : 1, leverage = 0, bent = 0;
-        for (int64_t j = 0; j < f->columns; j++) {
-            f->projected[j] = product(f->root + j * p, x, f->heights[j]);
-            leverage += f->projected[j] * f->projected[j];
-        }
-        for (int64_t j = 0; j < k; j++) {
-            errors[row * k + j] = y[row * k + j] - product(f->theta + j * p, x, p);
-            rss[row * k + j] = f->rss[j];
-        }
-        leverages[row] = leverage, traces[row] = *f->trace, bends[row] = 0;
-        if (!(weight > 0)) continue;
-        double total = move_root(f, weight);
+/* Predict a row: returns its leverage, and leaves the errors of its targets, and L'x in `projected`. */
+INLINED double predict(const Filter *f, const double *x, const double *y, double *errors) {
+    double leverage = 0;
+    for (int64_t j = 0; j < f->columns; j++) {
+        f->projected[j] = product(f->root + j * f->inputs, x, f->heights[j]);
+        leverage += f->projected[j] * f->projected[j];
+    }
+    for (int64_t j = 0; j < f->targets; j++) errors[j] = y[j] - product(f->theta + j * f->inputs, x, f->inputs);
+    return leverage;
+}
+
+/* Learn the row that was predicted last; returns x'V H V x for V before it. */
+INLINED double learn(const Filter *f, double weight, const double *errors) {
+    int64_t p = f->inputs;
+    double total = move_root(f, weight), bent = 0;
+    if (f->curvature) {
+        bend(f);
+        bent = product(f->gain, f->bent, p);
+        *f->trace -= bent / total;
+    }
+    for (int64_t j = 0; j < f->targets; j++) {
+        double *theta = f->theta + j * p, step = errors[j] / total, more = step * errors[j];
         if (f->curvature) {
-            bend(f);
-            bends[row] = bent = product(f->gain, f->bent, p);
-            *f->trace -= bent / total;
+            double slope = product(f->bent, theta, p); /* of the penalty, along the gain */
+            if (f->tilt) slope += product(f->gain, f->tilt + j * p, p);
+            more -= step * (2 * slope + step * bent);
         }
-        for (int64_t j = 0; j < k; j++) {
-            double *theta = f->theta + j * p, error = errors[row * k + j], step = error / total, more = step * error;
-            if (f->curvature) {
-                double slope = product(f->bent, theta, p); /* of the penalty, along the gain */
-                if (f->tilt) slope += product(f->gain, f->tilt + j * p, p);
-                more -= step * (2 * slope + step * bent);
-            }
-            f->rss[j] += more;
-            add_multiple(theta, step, f->gain, p);
-        }
+        f->rss[j] += more;
+        add_multiple(theta, step, f->gain, p);
+    }
+    return bent;
+}
+
+DISPATCHED EXPORTED void kalprox_filter_learn(const Filter *f, int64_t rows, const double *X, const double *y,
+                                              const double *weights, double *errors, double *leverages, double *bends,
+                                              double *rss, double *traces) {
+    int64_t k = f->targets;
+    for (int64_t row = 0; row < rows; row++, X += f->inputs, y += k, errors += k, rss += k) {
+        for (int64_t j = 0; j < k; j++) rss[j] = f->rss[j];
+        traces[row] = *f->trace, bends[row] = 0;
+        leverages[row] = predict(f, X, y, errors);
+        if (!weights || weights[row] > 0) bends[row] = learn(f, weights ? weights[row] : 1, errors);
     }
 }
 
 EXPORTED void kalprox_filter_learn_row(const Filter *f) {
-    double *found = f->found;
-    kalprox_filter_learn(f, 1, f->row, f->target, found, found + 4, found + 1, found + 2, found + 4 + f->targets, found + 3);
+    double *found = f->found, *errors = found + 4;
+    kalprox_filter_learn(f, 1, f->row, f->target, found, errors, found + 1, found + 2, errors + f->targets, found + 3);
 }

@@ -1,17 +1,27 @@
-"""A filter of rows: an estimate and a root of its covariance, which each row moves after it has been predicted."""
+"""A filter of rows: an estimate and a root of its covariance, which each row moves after it has been predicted.
+
+The compiled kernel takes rows one by one. Where there is none, or the coefficients are many, the products of BLAS take
+the rows of a block together, to the same effect up to rounding.
+"""
 
 import ctypes
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dgemm, dtrsm
+from scipy.linalg.lapack import dpotrf
 
 from kalprox.base.arrays import Array
 from kalprox.kernel.library import kernel
 
 __all__ = ["Filter", "Learned"]
 
-_Number, _Size = ctypes.c_void_p, ctypes.c_int64
+_Address, _Count = ctypes.c_void_p, ctypes.c_int64
+_MANY = 300  # coefficients from which blocks are faster than rows
+_CHUNK = 128, 1 / 2  # rows in a block: as many, or as many per coefficient, whichever is more
+_LARGE_LEVERAGE = 1e4  # above it the Cholesky factor of a block loses digits
 
 
 class Learned(NamedTuple):
@@ -47,9 +57,9 @@ class _Pointers(ctypes.Structure):
     """The struct `Filter` of filter.h."""
 
     _fields_ = [
-        *((name, _Size) for name in ("inputs", "columns", "targets", "full")),
-        *((name, _Number) for name in ("root", "heights", "theta", "curvature", "tilt", "rss", "trace")),
-        *((name, _Number) for name in ("projected", "gain", "bent", "row", "target", "found")),
+        *((name, _Count) for name in ("inputs", "columns", "targets", "full")),
+        *((name, _Address) for name in ("root", "heights", "theta", "curvature", "tilt", "rss", "trace")),
+        *((name, _Address) for name in ("projected", "gain", "bent", "row", "target", "found")),
     ]
 
 
@@ -112,17 +122,21 @@ class Filter:
         self._itself = ctypes.addressof(self._pointers)
 
     def learn_row(self, target: Any, weight: float) -> tuple[Array, float]:
-        """Learn the input that is in `row`, and return its errors, of shape (k,), and its leverage; see `learn`.
+        """Learn the input that is in `row`, and return its errors, of shape (k,), and its leverage.
 
-        The errors are overwritten by the next row.
+        With weight 0 it is only predicted. The next row overwrites the errors.
         """
-        if self._compiled is None:
-            found = self.learn(self.row[None], np.broadcast_to(target, (1, len(self._target))), np.array([weight]))
+        if self._compiled is not None:
+            self._target[:] = target
+            self._found[0] = weight
+            self._compiled.kalprox_filter_learn_row(self._itself)
+            return self._errors, float(self._found[1])
+        y = np.broadcast_to(np.asarray(target, float), (1, self.theta.shape[1]))
+        if weight > 0:
+            found = self._learn_blocks(self.row[None], y, np.array([weight]))
             return found.errors[0], float(found.leverages[0])
-        self._target[:] = target
-        self._found[0] = weight
-        self._compiled.kalprox_filter_learn_row(self._itself)
-        return self._errors, float(self._found[1])
+        v = self.row @ self.root
+        return (y - self.row @ self.theta)[0], float(v @ v)
 
     def learn(self, X: Array, y: Array, weights: Array | None = None) -> Learned:
         """Learn rows in place, one after the other, and return what was known of each before. O(p^2) each.
@@ -132,17 +146,67 @@ class Filter:
         X : array of shape (n, p)
         y : array of shape (n, k)
         weights : array of shape (n,), optional
-            1 by default. A row of weight 0 is predicted, but not learned.
+            1 by default. A row of weight 0 is not learned, and its numbers are NaN.
         """
+        if self._compiled is None or len(self.root) >= _MANY:
+            return self._learn_blocks(X, y, np.ones(len(X)) if weights is None else weights)
         found = Learned.empty(*y.shape)
-        if self._compiled is None:
-            _learn_plainly(self, X, y, weights, found)
-            return found
         X, y = np.ascontiguousarray(X, float), np.ascontiguousarray(y, float)
         weights = None if weights is None else np.ascontiguousarray(weights, float)
         addresses = (_address(a) for a in (X, y, weights, *found))
         self._compiled.kalprox_filter_learn(self._itself, len(X), *addresses)
+        if weights is not None and not weights.all():
+            found.errors[weights == 0] = found.leverages[weights == 0] = np.nan
         return found
+
+    def _learn_blocks(self, X: Array, y: Array, weights: Array) -> Learned:
+        """`learn` for blocks of rows, which are learned together.
+
+        For the rows P = sqrt(w) X L of a block, C C' = I + P P' and u = C^-1 sqrt(w) (y - X theta), row i was predicted
+        from all rows before it with the error C_ii u_i and the variance C_ii^2, in units of that of its own noise. With
+        K = C^-1 P, theta becomes theta + L K'u, and L becomes L - L K' (C + I)^-1 P, a root of L (I + P'P)^-1 L' [1]_.
+
+        References
+        ----------
+        .. [1] A. Andrews, "A square root formulation of the Kalman covariance equations", AIAA Journal 6, 1968.
+        """
+        found = Learned(*(np.full_like(a, np.nan) for a in Learned.empty(*y.shape)))
+        places, start = np.flatnonzero(weights > 0), 0
+        while start < len(places):
+            some = places[start : start + max(_CHUNK[0], int(_CHUNK[1] * len(self.root)))]
+            P = (X[some] @ self.root) * np.sqrt(weights[some])[:, None]
+            if len(P) > 1 and np.einsum("ij,ij->i", P, P).max() > _LARGE_LEVERAGE:  # such a row comes alone
+                some, P = some[:1], P[:1]
+            self._learn_block(X[some], y[some], np.sqrt(weights[some])[:, None], P, found, some)
+            start += len(some)
+        return found
+
+    def _learn_block(self, X: Array, y: Array, roots: Array, P: Array, found: Learned, places: Array) -> None:
+        """Learn some rows, whose weights have these roots, and enter what was known of them at their places."""
+        k, H = y.shape[1], self.curvature
+        C = _root_with_noise(P @ P.T)
+        solved = dtrsm(1.0, C, np.hstack([(y - X @ self.theta) * roots, P]), lower=1)
+        u, gains = solved[:, :k], solved[:, k:] @ self.root.T  # theta moves by u times the gain of a row
+        diagonal, squares = np.diagonal(C)[:, None], u**2
+        found.errors[places] = diagonal * u / roots
+        found.leverages[places] = ((diagonal**2 - 1) / roots**2)[:, 0]
+        more, fall = squares, np.zeros(len(u))
+        if H is not None:
+            bent = gains @ H if H.ndim == 2 else gains * H
+            products = gains @ bent.T
+            fall = np.diagonal(products)
+            # What each row adds to twice the change of the penalty, after the moves of the rows before it.
+            slope = bent @ self.theta + (0.0 if self.tilt is None else gains @ self.tilt)
+            more = squares - (2 * u * (slope + (products * _below(len(u))) @ u) + squares * fall[:, None])
+        found.bends[places] = (diagonal**2 / roots**2)[:, 0] * fall
+        found.rss[places] = self.rss + np.cumsum(more, axis=0) - more
+        found.traces[places] = self.trace - np.cumsum(fall) + fall
+        self.rss += more.sum(axis=0)
+        self.trace -= fall.sum()
+        self.theta += gains.T @ u
+        C.flat[:: len(C) + 1] += 1
+        less = dtrsm(1.0, C, P, lower=1)
+        self.root[:] = dgemm(-1.0, gains.T, less, 1.0, self.root, overwrite_c=1)
 
     def fade(self, left: float) -> None:
         """Multiply the weights of all rows so far by a number, and the curvature of the penalty with them."""
@@ -164,26 +228,17 @@ def _address(a: Array | None) -> int | None:
     return None if a is None else a.ctypes.data
 
 
-def _learn_plainly(f: Filter, X: Array, y: Array, weights: Array | None, found: Learned) -> None:
-    """`filter_learn` of filter.c, for where nothing is compiled: J. E. Potter's update of a square root."""
-    H, k = f.curvature, y.shape[1]
-    for i, x in enumerate(X):
-        v = f.root.T @ x
-        found.leverages[i], found.errors[i] = v @ v, y[i] - x @ f.theta
-        found.rss[i], found.traces[i], found.bends[i] = f.rss, f.trace[0], 0.0
-        weight = 1.0 if weights is None else weights[i]
-        if not weight > 0:
-            continue
-        gain, total = f.root @ v, 1 / weight + found.leverages[i]
-        steps = found.errors[i] / total
-        more = steps * found.errors[i]
-        if H is not None:
-            bent = H * gain if H.ndim == 1 else H @ gain
-            found.bends[i] = gain @ bent
-            slope = bent @ f.theta + (0.0 if f.tilt is None else gain @ f.tilt)
-            more -= steps * (2 * slope + steps * found.bends[i])
-            f.trace -= found.bends[i] / total
-        f.rss += more
-        f.theta += np.multiply.outer(gain, steps)
-        f.root -= np.multiply.outer(gain, v / (total + math.sqrt(total / weight)))
-    assert y.shape == (len(X), k)
+@lru_cache(maxsize=4)
+def _below(n: int) -> Array:
+    """Return the matrix with ones below the diagonal, of n rows."""
+    return np.tri(n, k=-1)
+
+
+def _root_with_noise(G: Array) -> Array:
+    """Return the lower triangle C with C C' = G + I, given as all of G, which is overwritten."""
+    G.flat[:: len(G) + 1] += 1
+    C: Array
+    C, failed = dpotrf(G.T, lower=1, clean=1, overwrite_a=1)  # NumPy's own takes four times as long for few rows
+    if failed:
+        raise np.linalg.LinAlgError("The covariance of the predictions of a block is not positive definite.")
+    return C

@@ -225,9 +225,6 @@ class SquareRootFilter:
         variance0, _, known = self._noise(self.rows, self.squares, self.kernel.rss, self.kernel.trace[0])
         parts = [self.kernel.learn(D, targets, weights[rows]) for rows, D, targets in self._parts(block.X, y)]
         error, s, bent, rss, trace = (np.concatenate(values) for values in zip(*parts, strict=True))
-        ignored = weights == 0  # such a row is not learned, nor judged
-        if ignored.any():
-            error[ignored], s[ignored] = np.nan, np.nan
         rows_before = (left * self.rows + fading.rows)[:, None]
         if fades:
             squares_before = (left**2 * self.squares + fading.squares)[:, None]

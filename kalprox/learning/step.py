@@ -99,19 +99,23 @@ def step(
     assert tracking is not None
     state = state.closed()
     if errors:
-        z, start = np.concatenate(errors), 0
+        z = np.concatenate(errors)
         known = [one for one in times if one is not None]  # all of them, or none
-        all_times = np.concatenate(known) if known else None
-        while start < len(z):
-            some = slice(start, start + (len(z) if at_once else _tracked_together(before + start)))
-            tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
-            start = some.stop
+        together = np.full(len(z), len(z)) if at_once else _tracked_together(before, len(z))
+        tracking = tracking.issued(z, together, np.concatenate(known) if known else None)
     return state, tracking, counts, made
 
 
-def _tracked_together(rows: int) -> int:
-    """Return how many rows after so many others are tracked together: 64 times a power of two, at most a 64th of them.
+def _tracked_together(before: int, n: int) -> Array:
+    """Return with how many others each of n rows is tracked that come after `before` rows and were not a batch.
 
-    Pieces then end at the same rows, however a source is cut into blocks whose length is a power of two.
+    They are 64 rows times a power of two, at most a 64th of the rows before. So they end at the same rows, however a
+    source is cut into blocks whose length is a power of two.
     """
-    return TRACKED_TOGETHER << max((rows // TRACKED_TOGETHER**2).bit_length() - 1, 0)
+    together, start = np.empty(n), 0
+    while start < n:
+        length = TRACKED_TOGETHER << max(((before + start) // TRACKED_TOGETHER**2).bit_length() - 1, 0)
+        stop = min(start + length, n)
+        together[start:stop] = stop - start
+        start = stop
+    return together

@@ -139,11 +139,14 @@ class Tracking:
         )
         return replace(self, scores=scores)
 
-    def issued(self, z: Array, counts: Array | None = None) -> "Tracking":
-        """Return the tracking after a batch with these standardised errors of the intervals that were issued for it."""
+    def issued(self, z: Array, together: Array, counts: Array | None = None) -> "Tracking":
+        """Return the tracking after batches with these standardised errors of the intervals that were issued for them.
+
+        `together` is the length of the batch that each row came in; see `Quantiles.after_rows`.
+        """
         if not self.scores[0].has_intervals:
             return self
-        return replace(self, quantiles=self.quantiles.after(z, counts))
+        return replace(self, quantiles=self.quantiles.after_rows(z, together, counts))
 
     def merge(self, other: "Tracking") -> "Tracking":
         """Return the tracking of both streams."""
