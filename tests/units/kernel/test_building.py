@@ -41,6 +41,7 @@ def test_without_a_compiler_nothing_is_built_and_that_is_said(no_compiler, tmp_p
     assert "without its compiled kernel: no C compiler was found" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_a_compiler_that_fails_is_none(no_compiler, tmp_path, capsys, monkeypatch):
     old = tmp_path / build.library_name()
     old.write_text("an old one")
