@@ -4,6 +4,7 @@
 * Hypothesis draws the same examples in every run: a test that turns red has met a change.
 * Only tests marked `integration` may start processes, and only tests marked `slow` may take long.
 * What JAX compiles is kept in pytest's cache, so that the next run does not compile it again.
+* Where the kernel is not compiled, nothing says so: a warning would be an error.
 * Figures of pyplot are drawn without a window, and closed after each test.
 """
 
@@ -29,6 +30,8 @@ RESIDENT = 850 * 2**20  # bytes of memory at which a process gives back what it 
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
 os.environ.setdefault("MPLBACKEND", "Agg")
+if not list((Path(__file__).parent / "kalprox" / "kernel").glob("_kernel.*")):
+    os.environ.setdefault("KALPROX_KERNEL", "off")
 os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # or joblib starts a process to count the cores
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

@@ -25,13 +25,17 @@ class KernelHook(BuildHookInterface):
         return ["ziglang"] if wanted and _index_has("ziglang") else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        library = None if os.environ.get(build.OFF) == "off" else build.build(target=self._target)
-        if library is None and self._target:
-            raise RuntimeError(f"ziglang cannot compile the kernel for {self._target}")
+        target, folder = self._target, build.FOLDER
+        if target is not None:
+            folder = Path(self.root) / "build" / target  # the library of this machine stays where it is
+            folder.mkdir(parents=True, exist_ok=True)
+        library = None if os.environ.get(build.OFF) == "off" else build.build(folder, target)
+        if library is None and target is not None:
+            raise RuntimeError(f"ziglang cannot compile the kernel for {target}")
         if library is not None and version != "editable":
             build_data["force_include"][str(library)] = f"kalprox/kernel/{library.name}"
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{build.wheel_platform(self._target)}"
+            build_data["tag"] = f"py3-none-{build.wheel_platform(target)}"
 
     @property
     def _target(self) -> str | None:

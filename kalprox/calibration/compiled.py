@@ -65,17 +65,14 @@ def field_of(sums: Array, name: str) -> Array | None:
 
 
 def added(sums: Array, rows: Rows) -> Added | None:
-    """Add rows to a vector of sums, in place. None, with nothing added, if the kernel cannot: NumPy then says why."""
+    """Add rows of NumPy to a vector of sums, in place. None, with nothing added, if these can be no rows."""
     mean, std, y, dof, weights, together, _ = rows
-    if namespace(mean, std, y, dof, weights, together) is not np:
-        return None
     y = np.asarray(y, float)
     block = np.empty((ROW_VALUES, y.size))
     weights = 1.0 if weights is None else weights
     together = math.nan if together is None else together
     for i, value in enumerate((mean, std, y, dof, weights, together)):
-        value = value if type(value) is float else np.asarray(value)
-        if type(value) is not float and value.shape and value.shape != (y.size,):
+        if type(value) is not float and np.asarray(value).shape not in ((), (y.size,)):
             return None
         block[i] = value
     if not add_scores(sums, block, _ENDS):

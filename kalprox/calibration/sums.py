@@ -292,14 +292,10 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             curvature = curvature.after(X, rows.mean, scores, rows.weights)
         return type(self)(**totals, **order, **curvature._asdict(), predictive=self.predictive)
 
-    def _updated_by_kernel(self, rows: Rows, X: Array | None) -> "Calibration | None":
+    def _updated_by_kernel(self, rows: Rows, X: Array | None) -> Self | None:
         """Return the calibration after rows; None where the kernel is not compiled, or cannot take them."""
-        if (
-            kernel() is None
-            or type(self) is not Calibration
-            or self.predictive is not Student
-            or rows.given is not None
-        ):
+        judges_student = type(self) is Calibration and self.predictive is Student
+        if not judges_student or rows.given is not None or namespace(*rows[:6]) is not np or kernel() is None:
             return None
         before = self.__dict__.get("_vector")
         sums = sums_of(self) if before is None else before.copy()
@@ -310,7 +306,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         if X is not None:
             curvature = curvature.after(X, block.mean, block.scores, block.weights)
         register_pytrees()
-        after = object.__new__(Calibration)  # without __init__, whose fields would take longer than one row
+        after = object.__new__(type(self))  # without __init__, whose fields would take longer than one row
         after.__dict__.update(_NOTHING_ELSE, _vector=sums, **curvature._asdict())
         return after
 

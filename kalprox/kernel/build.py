@@ -1,5 +1,7 @@
 """Compile the kernel beside its sources: `python kalprox/kernel/build.py`. Needs neither kalprox nor NumPy.
 
+With `--targets` it prints the other machines for which it can be compiled.
+
 The library knows nothing of Python: it is loaded by ctypes, so that one build serves every version of Python.
 """
 
@@ -129,4 +131,7 @@ def _is_fresh(library: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if build() else 1)
+    if sys.argv[1:] == ["--targets"]:
+        print(*TARGETS)
+    else:
+        sys.exit(0 if build() else 1)

@@ -15,20 +15,27 @@
 
 #define INLINED static inline __attribute__((always_inline))
 
-/* A function with long loops is compiled for several instruction sets, and the loader of programs takes the best one
- * that the processor knows. That needs the loader of glibc. */
-#if defined(__has_attribute)
-#if __has_attribute(target_clones) && defined(__x86_64__) && defined(__GLIBC__) && !defined(KALPROX_PLAIN)
-#define DISPATCHED __attribute__((target_clones("default", "avx2", "avx512f")))
-#endif
-#endif
-#ifndef DISPATCHED
-#define DISPATCHED
-#endif
-
 /* The loop that follows may be vectorised, although that changes the order in which its sums are formed. */
 #define PRAGMA(text) _Pragma(#text)
 #define VECTORISED(...) PRAGMA(omp simd __VA_ARGS__)
+
+/* DISPATCHED(name, (int n, double *x), (n, x)) defines a function by that of the name with `_inlined` at its end, which
+ * is INLINED: compiled for several instruction sets, of which the best one that the processor has is called. */
+#if defined(__x86_64__) && !defined(KALPROX_PLAIN)
+enum { PLAIN, AVX2, AVX512 };
+int kalprox_instruction_set(void);
+#define DISPATCHED(name, parameters, arguments)                                                                   \
+    __attribute__((target("avx512f"))) static void name##_by_avx512 parameters { name##_inlined arguments; }      \
+    __attribute__((target("avx2"))) static void name##_by_avx2 parameters { name##_inlined arguments; }           \
+    static void name parameters {                                                                                 \
+        if (kalprox_instruction_set() == AVX512) name##_by_avx512 arguments;                                      \
+        else if (kalprox_instruction_set() == AVX2) name##_by_avx2 arguments;                                     \
+        else name##_inlined arguments;                                                                            \
+    }
+#else
+#define DISPATCHED(name, parameters, arguments) \
+    static void name parameters { name##_inlined arguments; }
+#endif
 
 EXPORTED int64_t kalprox_kernel_version(void);
 

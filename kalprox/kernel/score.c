@@ -251,7 +251,7 @@ INLINED void add_to_segment(Scores *s, int current, const Chunk *c, int start, i
     s->shares[current] += shared;
 }
 
-DISPATCHED static void add_chunk(Scores *s, Chunk *c, int n, const double *ends) {
+INLINED void add_chunk_inlined(Scores *s, Chunk *c, int n, const double *ends) {
     score_chunk(c, n);
     add_totals(s, c, n, ends);
     add_lagged(s, c, n);
@@ -268,7 +268,7 @@ DISPATCHED static void add_chunk(Scores *s, Chunk *c, int n, const double *ends)
     }
 }
 
-int64_t kalprox_kernel_version(void) { return KALPROX_KERNEL_VERSION; }
+DISPATCHED(add_chunk, (Scores * s, Chunk *c, int n, const double *ends), (s, c, n, ends))
 
 int64_t kalprox_scores_size(void) { return sizeof(Scores) / sizeof(double); }
 
@@ -312,16 +312,16 @@ int64_t kalprox_add_scores(double *sums, double *rows, int64_t n, const double *
 /* ---- conformal quantiles ------------------------------------------------------------------------------------------ */
 
 /* Move the quantiles by a batch of rows, whose intervals were issued together. */
-DISPATCHED static void move_by_batch(Quantiles *q, const double *z, const double *weight, int64_t n, const Steps *steps) {
+INLINED void move_by_batch_inlined(Quantiles *q, const double *z, const double *w, int64_t n, const Steps *steps) {
     double rows = 0, below[TRACKED] = {0}, above[TRACKED] = {0};
     VECTORISED(reduction(+ : rows))
-    for (int64_t i = 0; i < n; i++) rows += fabs(z[i]) <= DBL_MAX ? weight[i] : 0;
+    for (int64_t i = 0; i < n; i++) rows += fabs(z[i]) <= DBL_MAX ? w[i] : 0;
     if (rows == 0) return;
     for (int k = 0; k < TRACKED; k++) {
         double low = -q->ends[k][0], high = q->ends[k][1], missed_below = 0, missed_above = 0;
         VECTORISED(reduction(+ : missed_below, missed_above))
         for (int64_t i = 0; i < n; i++) {
-            double counted = fabs(z[i]) <= DBL_MAX ? weight[i] : 0;
+            double counted = fabs(z[i]) <= DBL_MAX ? w[i] : 0;
             missed_below += z[i] < low ? counted : 0;
             missed_above += z[i] > high ? counted : 0;
         }
@@ -338,11 +338,14 @@ DISPATCHED static void move_by_batch(Quantiles *q, const double *z, const double
     q->rows += rows;
 }
 
+DISPATCHED(move_by_batch, (Quantiles * q, const double *z, const double *w, int64_t n, const Steps *steps),
+           (q, z, w, n, steps))
+
 void kalprox_move_quantiles(double *quantiles, const double *rows, int64_t n, const double *steps) {
     const double *z = rows, *weight = rows + n, *together = rows + 2 * n;
     for (int64_t i = 0, size; i < n; i += size) {
-        size = together[i] >= 1 ? (int64_t)together[i] : 1;
-        size = size < n - i ? size : n - i;
+        double length = together[i] > 1 ? together[i] : 1;
+        size = length < (double)(n - i) ? (int64_t)length : n - i;
         if (together[i] > 0) move_by_batch((Quantiles *)quantiles, z + i, weight + i, size, (const Steps *)steps);
     }
 }

@@ -38,7 +38,10 @@ def add_scores(sums: Array, rows: Array, ends: Array) -> bool:
         return False
     assert len(sums) == _sizes(compiled)[0]
     n = rows.shape[1]
-    return n == 0 or compiled.kalprox_add_scores(_number(sums), _number(rows), n, _number(ends)) == 0
+    if n == 0:
+        return True
+    refused: int = compiled.kalprox_add_scores(_number(sums), _number(rows), n, _number(ends))
+    return refused == 0
 
 
 def move_quantiles(quantiles: Array, rows: Array, steps: Array) -> bool:

@@ -182,7 +182,10 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
         return u, log_density - _LOG_ROOT_2PI
     functions = special_functions(xp)
     nu = xp.broadcast_to(xp.minimum(nu, _MANY), z.shape)
-    tail = functions.betainc(nu / 2, xp.full_like(nu, 0.5), nu / (nu + z**2)) / 2
+    inner, half = z2 < 1, xp.full_like(nu, 0.5)  # where nu / (nu + z^2), close to 1, would cost the digits of z
+    a, b = xp.where(inner, half, nu / 2), xp.where(inner, nu / 2, half)
+    inside = functions.betainc(a, b, xp.where(inner, z2, nu) / (nu + z2)) / 2
+    tail = xp.where(inner, 0.5 - inside, inside)
     tail = xp.maximum(tail, xp.finfo(z.dtype).tiny)
     return xp.where(few, -xp.sign(z) * functions.ndtri(tail), u), log_density - _LOG_ROOT_2PI
 
