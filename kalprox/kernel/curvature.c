@@ -49,14 +49,12 @@ INLINED void add_products(double *products, int64_t size, const Powers *p, const
     add_product(products + 5 * all, size, p->f, with_u->f, rows, width);
 }
 
-DISPATCHED EXPORTED int64_t kalprox_add_curvature(double *restrict means, double *restrict squares,
-                                                  double *restrict products, int64_t columns, const double *X,
-                                                  int64_t step, const double *predicted, const double *scores,
-                                                  int64_t rows) {
+INLINED void add_curvature_inlined(double *restrict means, double *restrict squares, double *restrict products,
+                                   int64_t columns, const double *X, int64_t step, const double *predicted,
+                                   const double *scores, int64_t rows) {
     Powers plain = {0}, with_u = {0};
     double seen = products[0];
     int64_t size = columns + 1;
-    if (size > WIDEST) return 1;
     if (rows > 0 && seen == 0) /* before the first row */
         for (int64_t j = 0; j < columns; j++) {
             double first = j ? X[j - 1] : predicted[0];
@@ -80,5 +78,16 @@ DISPATCHED EXPORTED int64_t kalprox_add_curvature(double *restrict means, double
         else if (size <= 16) add_products(products, size, &plain, &with_u, some, 16);
         else add_products(products, size, &plain, &with_u, some, 24);
     }
+}
+
+DISPATCHED(add_curvature,
+           (double *restrict means, double *restrict squares, double *restrict products, int64_t columns,
+            const double *X, int64_t step, const double *predicted, const double *scores, int64_t rows),
+           (means, squares, products, columns, X, step, predicted, scores, rows))
+
+int64_t kalprox_add_curvature(double *means, double *squares, double *products, int64_t columns, const double *X,
+                              int64_t step, const double *predicted, const double *scores, int64_t rows) {
+    if (columns + 1 > WIDEST) return 1;
+    add_curvature(means, squares, products, columns, X, step, predicted, scores, rows);
     return 0;
 }

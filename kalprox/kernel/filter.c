@@ -84,9 +84,8 @@ INLINED double learn(const Filter *f, double weight, const double *errors) {
     return bent;
 }
 
-DISPATCHED EXPORTED void kalprox_filter_learn(const Filter *f, int64_t rows, const double *X, const double *y,
-                                              const double *weights, double *errors, double *leverages, double *bends,
-                                              double *rss, double *traces) {
+INLINED void learn_rows_inlined(const Filter *f, int64_t rows, const double *X, const double *y, const double *weights,
+                                double *errors, double *leverages, double *bends, double *rss, double *traces) {
     int64_t k = f->targets;
     for (int64_t row = 0; row < rows; row++, X += f->inputs, y += k, errors += k, rss += k) {
         for (int64_t j = 0; j < k; j++) rss[j] = f->rss[j];
@@ -96,7 +95,17 @@ DISPATCHED EXPORTED void kalprox_filter_learn(const Filter *f, int64_t rows, con
     }
 }
 
-EXPORTED void kalprox_filter_learn_row(const Filter *f) {
+DISPATCHED(learn_rows,
+           (const Filter *f, int64_t rows, const double *X, const double *y, const double *weights, double *errors,
+            double *leverages, double *bends, double *rss, double *traces),
+           (f, rows, X, y, weights, errors, leverages, bends, rss, traces))
+
+void kalprox_filter_learn(const Filter *f, int64_t rows, const double *X, const double *y, const double *weights,
+                          double *errors, double *leverages, double *bends, double *rss, double *traces) {
+    learn_rows(f, rows, X, y, weights, errors, leverages, bends, rss, traces);
+}
+
+void kalprox_filter_learn_row(const Filter *f) {
     double *found = f->found, *errors = found + 4;
-    kalprox_filter_learn(f, 1, f->row, f->target, found, errors, found + 1, found + 2, errors + f->targets, found + 3);
+    learn_rows(f, 1, f->row, f->target, found, errors, found + 1, found + 2, errors + f->targets, found + 3);
 }

@@ -46,7 +46,7 @@ def kernel() -> ctypes.CDLL | None:
                     function.restype, function.argtypes = returned, taken
                 return library
             reason = "it was compiled for another version"
-        except OSError as error:
+        except (OSError, AttributeError) as error:  # no library, or not with all these functions
             reason = f"it cannot be loaded ({error})"
     warnings.warn(
         f"kalprox works without its compiled kernel, since {reason}: the numbers are the same, but scoring rows takes "
