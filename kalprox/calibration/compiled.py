@@ -12,7 +12,7 @@ from kalprox.calibration.sequence import LAGS, SEGMENTS, VALUES
 from kalprox.calibration.verdict import BINS, LEVELS
 from kalprox.kernel.scores import ROW_VALUES, add_scores
 
-__all__ = ["Added", "added", "field_of", "sums_of"]
+__all__ = ["Added", "added", "fields_of", "sums_of"]
 
 _SHAPES: dict[str, tuple[int, ...]] = {  # the fields of a `Calibration` that are in the vector, in this order
     "rows": (),
@@ -56,12 +56,9 @@ def sums_of(calibration: Any) -> Array | None:
     return np.concatenate([np.ravel(value) for value in values])
 
 
-def field_of(sums: Array, name: str) -> Array | None:
-    """Return a field that a vector of sums holds, a number or a view; None if it holds none of this name."""
-    if name not in _PLACES:
-        return None
-    start, stop = _PLACES[name]
-    return sums[start:stop].reshape(_SHAPES[name])
+def fields_of(sums: Array) -> dict[str, Array]:
+    """Return the fields that a vector of sums holds, which are views of it."""
+    return {name: sums[start:stop].reshape(_SHAPES[name]) for name, (start, stop) in _PLACES.items()}
 
 
 def added(sums: Array, rows: Rows) -> Added | None:
