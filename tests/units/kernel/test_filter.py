@@ -121,7 +121,7 @@ def test_a_row_of_weight_0_is_predicted_and_changes_nothing(way):
 def test_a_row_of_enormous_leverage(way):
     start, X, y, _ = case(4, 1, 1, curvature="diagonal")
     X[3] *= 1e9
-    found, (expected, V, _) = Filter(*start).learn(X, y), by_definition(start, X, y, None)
+    found, (expected, *_) = Filter(*start).learn(X, y), by_definition(start, X, y, None)
     for got, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(got[:4], right[:4], rtol=1e-9)
     assert np.isfinite(found.leverages).all() and (found.leverages >= 0).all()
@@ -139,7 +139,7 @@ def test_a_copy_is_independent_and_goes_on_as_the_original(way):
 
 
 def test_fading_all_rows_divides_the_covariance(way):
-    start, X, y, _ = case(5, 1, 2)
+    start, *_ = case(5, 1, 2)
     made = Filter(*start)
     V, rss = made.root @ made.root.T, made.rss.copy()
     made.fade(0.25)

@@ -193,8 +193,8 @@ def test_targets_and_inputs_of_any_size_are_learned(scale):
 def test_targets_are_tracked_apart():
     y = np.random.default_rng(0).normal(size=(40, 2))
     found = Innovations(np.zeros((40, 2)), np.ones((40, 2)), np.full((40, 2), np.inf), np.ones((40, 2)), y, 1)
-    tracking = Tracking.none(2).scored(Settings.of(), Block(y, y), found).issued(y)
-    other = Tracking.none(2).scored(Settings.of(), Block(y, y[::-1]), found).issued(y[::-1])
+    tracking = Tracking.none(2).scored(Settings.of(), Block(y, y), found).issued(y, np.full(40, 40))
+    other = Tracking.none(2).scored(Settings.of(), Block(y, y[::-1]), found).issued(y[::-1], np.full(40, 40))
     assert tracking.score.rows == 80 and [score.rows for score in tracking.scores] == [40, 40]
     merged = tracking.merge(other)
     assert merged.score.rows == 160 and merged.quantiles.rows == 80
@@ -240,14 +240,15 @@ def test_models_that_begin_with_fewer_rows_than_columns_are_not_called_drifting(
 
 def test_long_fits_track_their_intervals_in_few_pieces(monkeypatch):
     """And in the same ones, however a source is cut into blocks of a power of two."""
-    lengths = []
-    after = Quantiles.after
-    monkeypatch.setattr(Quantiles, "after", lambda self, z, *rest: lengths.append(len(z)) or after(self, z, *rest))
+    together, after = [], Quantiles.after_rows
+    monkeypatch.setattr(
+        Quantiles, "after_rows", lambda self, z, of, *rest: together.extend(of.tolist()) or after(self, z, of, *rest)
+    )
     rng = np.random.default_rng(0)
     X = rng.normal(size=(32_768, 2))
     y = X.sum(axis=1) + rng.normal(size=32_768)
     whole = KalproxRegressor(penalty="ridge").fit(X, y)
-    assert lengths[:64] == [64] * 64 and lengths[64:128] == [64] * 64 and len(lengths) < 300 and sum(lengths) == 32_768
+    assert together[: 128 * 64] == [64] * 128 * 64 and len(together) == 32_768 and max(together) == 256
     ends = []
     for length in (4096, 8192):
         learner = Learner(whole._learner.settings)
