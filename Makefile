@@ -77,7 +77,7 @@ lint: .venv/.dev
 
 clean:
 	rm -rf .venv .bench .wheel dist docs/_build docs/gallery docs/reference/generated
-	rm -f kalprox/kernel/_kernel.*
+	rm -f kalprox/kernel/kalprox.kernel.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:

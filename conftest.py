@@ -30,7 +30,7 @@ RESIDENT = 850 * 2**20  # bytes of memory at which a process gives back what it 
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
 os.environ.setdefault("MPLBACKEND", "Agg")
-if not list((Path(__file__).parent / "kalprox" / "kernel").glob("_kernel.*")):
+if not list((Path(__file__).parent / "kalprox" / "kernel").glob("kalprox.kernel.*")):
     os.environ.setdefault("KALPROX_KERNEL", "off")
 os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # or joblib starts a process to count the cores
 settings.register_profile("repeatable", derandomize=True, deadline=None)

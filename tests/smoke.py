@@ -14,7 +14,7 @@ import numpy as np
 
 import kalprox as kp
 
-if not list((Path(kp.__file__).parent / "kernel").glob("_kernel.*")):
+if not list((Path(kp.__file__).parent / "kernel").glob("kalprox.kernel.*")):
     os.environ.setdefault("KALPROX_KERNEL", "off")  # a wheel for any machine, whose warning would be an error
 
 

@@ -38,10 +38,13 @@ _OPTIONAL = (("-fopenmp-simd",), ("-fopenmp-simd", "-DKALPROX_PLAIN"), ("-DKALPR
 
 
 def library_name(system: str = sys.platform) -> str:
-    """Return the name of the library's file on an operating system, as `sys.platform` or a target names it."""
+    """Return the name of the library's file on an operating system, as `sys.platform` or a target names it.
+
+    The dot within says that it is no module of Python.
+    """
     if system.startswith("win") or "-windows" in system:
-        return "_kernel.dll"
-    return "_kernel.dylib" if system == "darwin" or "-macos" in system else "_kernel.so"
+        return "kalprox.kernel.dll"
+    return "kalprox.kernel.dylib" if system == "darwin" or "-macos" in system else "kalprox.kernel.so"
 
 
 def compilers() -> list[list[str]]:

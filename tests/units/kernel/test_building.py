@@ -66,9 +66,9 @@ def test_it_is_compiled_once_and_again_when_a_source_is_newer(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("system", "name"),
     [
-        ("linux", "_kernel.so"),
-        ("darwin", "_kernel.dylib"),
-        ("win32", "_kernel.dll"),
+        ("linux", "kalprox.kernel.so"),
+        ("darwin", "kalprox.kernel.dylib"),
+        ("win32", "kalprox.kernel.dll"),
         *(
             (target, name)
             for name, part in ((".dylib", "macos"), (".dll", "windows"))
