@@ -21,7 +21,9 @@ class KernelHook(BuildHookInterface):
 
     def dependencies(self) -> list[str]:
         """Return ziglang, which has a C compiler for many machines, if it is needed and the package index has it."""
-        wanted = os.environ.get(build.OFF) != "off" and (self._target or not build.compilers())
+        if self._target:
+            return ["ziglang"]
+        wanted = os.environ.get(build.OFF) != "off" and not build.compilers()
         return ["ziglang"] if wanted and _index_has("ziglang") else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
