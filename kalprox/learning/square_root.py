@@ -290,7 +290,8 @@ class SquareRootFilter:
     def predict(self, X: Array) -> Student:
         """Return the predictive distribution for rows of X, including the noise."""
         (variance, dof), (mean, leverage) = self.noise(), self.output(X)
-        return Student(mean, np.sqrt(np.multiply.outer(1 + self._spread * leverage, variance)), dof)
+        scale = np.sqrt(1 + self._spread * leverage)
+        return Student(mean, scale * math.sqrt(variance) if self.targets is None else np.outer(scale, variance**0.5), dof)
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.
