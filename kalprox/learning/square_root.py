@@ -291,7 +291,9 @@ class SquareRootFilter:
         """Return the predictive distribution for rows of X, including the noise."""
         (variance, dof), (mean, leverage) = self.noise(), self.output(X)
         scale = np.sqrt(1 + self._spread * leverage)
-        return Student(mean, scale * math.sqrt(variance) if self.targets is None else np.outer(scale, variance**0.5), dof)
+        if self.targets is None:
+            return Student(mean, scale * math.sqrt(variance), dof)
+        return Student(mean, np.outer(scale, np.sqrt(variance)), dof)
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.
