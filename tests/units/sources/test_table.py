@@ -55,7 +55,8 @@ def same(blocks, others):
 # the corpus of bad files
 
 
-@pytest.mark.parametrize("memory", [1, 1 << 28], ids=["small", "large"])
+# With much memory the same cases are read by the command: jobs/test_poison_cli.py.
+@pytest.mark.parametrize("memory", [1, pytest.param(1 << 28, marks=pytest.mark.slow)], ids=["small", "large"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_poison(case: Case, memory, tmp_path):
     source, expected = case.write(tmp_path), case.outcome
