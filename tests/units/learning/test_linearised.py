@@ -344,9 +344,11 @@ def classes_of(n, d, seed, std):
 
 
 @pytest.mark.parametrize("kind", ["bernoulli", "weights", "offsets", "categorical"])
-@pytest.mark.parametrize("rows", [64, 250])  # before the first check of the warm-up, and after it
+@pytest.mark.parametrize(
+    "rows", [64, pytest.param(250, marks=pytest.mark.slow)]
+)  # before the first check of the warm-up, and after it
 def test_the_rows_of_a_batch_in_a_warm_up_are_predicted_one_by_one(kind, rows):
-    X, y = classes_of(rows + 30, 20, 0, 0.5)
+    X, y = classes_of(rows + 100, 20, 0, 0.5)
     about = {}
     if kind == "weights":
         about["weights"] = np.where(np.arange(len(y)) % 7 == 0, 0.0, 1.5)
@@ -357,13 +359,13 @@ def test_the_rows_of_a_batch_in_a_warm_up_are_predicted_one_by_one(kind, rows):
     whole = Block(X, y, **about)
     learner = Learner(Settings.of(likelihood="categorical" if kind == "categorical" else "bernoulli"))
     learner.learn(whole.part(0, rows))
-    state, block = learner.state, whole.part(rows, rows + 30)
+    state, block = learner.state, whole.part(rows, rows + 100)
     assert not state.predicts and state.proximal.is_fresh is (rows < 10 * state.fixed.size)
     live = linearised.filter_after(state.proximal, state.fixed)
     at_once = live.predict(block.X, **({} if block.offset is None else {"offset": block.offset}))
     after, found = state._predicted(block, exact=True)
     np.testing.assert_array_equal(after.belief.coef, state.learn(block).belief.coef)  # the score changes nothing
-    for i in range(30):
+    for i in range(100):
         row = block.part(i, i + 1)
         one = live.predict(row.X, **({} if row.offset is None else {"offset": row.offset}))
         np.testing.assert_allclose(found.mean[i], one.mean[0], rtol=1e-12)

@@ -394,8 +394,10 @@ def driver():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(390, False), (1280, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(390, True), (1280, False)])],
+)
 def test_a_browser_shows_the_page_whole(driver, page, width, dark):
     show(driver, page, width, dark=dark)
     assert console_errors(driver) == []
