@@ -218,8 +218,8 @@ def bandit():
     return [bandit.coef_, np.array(taken)]
 
 
-def write(file):
-    """Run all jobs, and write their numbers to a file of NumPy."""
-    found = {f"{name} {i}": np.asarray(a, float) for name, run in JOBS.items() for i, a in enumerate(run())}
+def write(file, names):
+    """Run the jobs with these names, and write their numbers to a file of NumPy."""
+    found = {f"{name} {i}": np.asarray(a, float) for name in names for i, a in enumerate(JOBS[name]())}
     assert "jax" not in sys.modules
     np.savez(file, **found)

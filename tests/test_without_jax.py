@@ -26,6 +26,20 @@ find = PathFinder.find_spec
 hidden = ("jax", "jaxlib")
 PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] in hidden else find(name, *more)
 """
+QUICK = (
+    "pipg",
+    "filter",
+    "linear",
+    "l1",
+    "poisson",
+    "stream",
+    "forgetting",
+    "2_classes",
+    "commands",
+    "river",
+    "bandit",
+)
+OTHERS = [name for name in JOBS if name not in QUICK]
 NEEDS = {
     "kp.models.Function(lambda theta, x: theta @ x)": "kalprox.models.Function needs",
     "kp.models.Function(lambda w, x: w['a'] @ x, params={'a': X[0]})": "kalprox.models.Function needs",
@@ -43,21 +57,42 @@ def run_without_jax(code, *arguments):
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory):
-    file = str(tmp_path_factory.mktemp("without") / "numbers.npz")
-    code = "sys.path.insert(0, sys.argv[1]); from jobs_without_jax import write; write(sys.argv[2])"
-    run_without_jax(code, str(Path(__file__).parent), file)
+def numbers_of(names, folder):
+    """The numbers of some jobs, from a process without JAX."""
+    file = str(folder / "numbers.npz")
+    code = "sys.path.insert(0, sys.argv[1]); from jobs_without_jax import write; write(sys.argv[2], sys.argv[3:])"
+    run_without_jax(code, str(Path(__file__).parent), file, *names)
     with np.load(file) as found:
         return dict(found)
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_the_numbers_are_those_with_jax(name, numbers):
+def assert_same(name, numbers):
     for i, expected in enumerate(JOBS[name]()):
         np.testing.assert_allclose(numbers[f"{name} {i}"], np.asarray(expected, float), rtol=1e-9, atol=1e-9)
 
 
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    return numbers_of(QUICK, tmp_path_factory.mktemp("without"))
+
+
+@pytest.fixture(scope="module")
+def other_numbers(tmp_path_factory):
+    return numbers_of(OTHERS, tmp_path_factory.mktemp("others"))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_numbers_are_those_with_jax(name, numbers):
+    assert_same(name, numbers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_numbers_of_other_jobs_are_those_with_jax(name, other_numbers):
+    assert_same(name, other_numbers)
+
+
+@pytest.mark.slow
 def test_what_needs_jax_says_which_extra_to_install():
     tried = "".join(f"try:\n    {code}\nexcept ImportError as error:\n    print(error)\n" for code in NEEDS)
     start = "import numpy as np\nimport kalprox as kp\nX, y = np.ones((40, 1)), np.arange(40.0) - 20\n"
@@ -99,6 +134,7 @@ def test_the_command_says_so_too():
     assert 'Reproducing the paper needs jax: pip install "kalprox[jax]"' in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_states_made_before_jax_is_imported_can_be_traced():
     """Classes are registered with JAX as soon as anything is made or computed after its import."""
     code = (
@@ -115,6 +151,7 @@ def test_states_made_before_jax_is_imported_can_be_traced():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_a_run_imports_jax_and_compiles_what_was_made_before():
     code = (
         "import sys\nimport numpy as np\nimport kalprox as kp\n"

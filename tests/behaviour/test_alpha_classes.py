@@ -73,6 +73,7 @@ def test_counts_are_told_as_well_as_by_cross_validation():
     assert np.mean(ours) < 1.1 * np.mean(theirs)
 
 
+@pytest.mark.slow
 def test_probabilities_of_many_columns_are_not_too_extreme():
     """The slope of the true log odds on those stated: 1 is right, and alpha = 1 has less."""
     slopes = []

@@ -47,7 +47,7 @@ def test_units_of_amounts_change_the_intercept_alone(rows):
     np.testing.assert_allclose(one.coef_std_, other.coef_std_, rtol=0.01)
 
 
-@pytest.mark.parametrize(("size", "n"), [(1, 240), (60, 600)])
+@pytest.mark.parametrize(("size", "n"), [pytest.param(1, 240, marks=pytest.mark.slow), (60, 600)])
 def test_a_stream_of_amounts_is_calibrated_and_close_to_the_glm(rows, size, n):
     X, y, _, _ = rows
     stream = KalproxRegressor(likelihood="gamma", penalty=None)
@@ -183,7 +183,7 @@ def test_mcp_leaves_large_coefficients_to_least_squares(sparse):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"alpha": "auto"},
+        pytest.param({"alpha": "auto"}, marks=pytest.mark.slow),
         {"likelihood": "poisson"},
         {"likelihood": "huber"},
         {"forget": 0.98},

@@ -1,5 +1,7 @@
 """Conformal intervals track the predictions that `prequential` returned, whatever the weights of the first rows are."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from kalprox import KalproxRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise level cannot be learned", "ignore:With .* rows for")
 WEIGHTS = {"no weights": None, "first 3": (0, 3.0), "first 0": (0, 0.0), "first 40": (0, 40.0), "third 3": (2, 3.0)}
+SHORT = (2, *[40] * 29, 38)
 
 
 def rows(seed, n=1200):
@@ -44,8 +47,14 @@ def test_prequential_of_all_rows_tracks_what_fit_tracks(name, kind, penalty):
     np.testing.assert_allclose(ends(at_once, X), ends(fitted, X), atol=0.03)
 
 
-@pytest.mark.parametrize("name", ["no weights", "first 3", "third 3"])
-@pytest.mark.parametrize("sizes", [(1, 1199), (3, 600, 597), (150, 1050), (2, *[40] * 29, 38)])
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [
+        *itertools.product([(1, 1199), (3, 600, 597), (150, 1050)], ["no weights", "first 3", "third 3"]),
+        (SHORT, "third 3"),
+        *(pytest.param(SHORT, name, marks=pytest.mark.slow) for name in ("no weights", "first 3")),
+    ],
+)
 def test_one_weight_does_not_move_the_ends(name, sizes):
     """Over eight streams, whose first predictions come from as few rows as there are in the first call."""
     found = []

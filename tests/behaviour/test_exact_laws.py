@@ -22,7 +22,7 @@ VARIANTS = [
     {"weights": "precision"},
     {"target": "two numbers"},
 ]
-QUICK = ("none", "ridge", "ridge auto")  # other penalties have searches; one case of each is quick
+QUICK = ("ridge", "ridge auto")  # other penalties have searches; one case of each is quick
 
 
 def _case(penalty, more):
@@ -111,20 +111,21 @@ def test_the_units_of_standardised_columns_do_not_matter(target, penalty):
 
 @pytest.mark.parametrize("penalty", ["none", "ridge", "ridge auto", "smooth l1"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
-def test_intervals_are_those_of_student_with_the_stated_errors(penalty, variant, level):
+def test_intervals_are_those_of_student_with_the_stated_errors(penalty, variant):
     scenario = Scenario({"penalty": penalty} | variant)
     rows = scenario.rows()
     model, new = scenario.fit(rows), rows.X[:4] + 1
     freedom = np.inf if scenario.label("noise") == "given" else model.noise_dof_
-    factor = stats.t.ppf((1 + level) / 2, np.reshape(freedom, (-1, 1)))
-    low, high = model.coef_interval(level)
-    for end, sign in ((low, -1), (high, 1)):
-        np.testing.assert_allclose(end, model.coef_ + sign * (factor * model.coef_std_).reshape(end.shape), rtol=1e-8)
     mean, std = model.predict(new, return_std=True)
-    low, high = model.predict_interval(new, level)
-    for end, sign in ((low, -1), (high, 1)):
-        np.testing.assert_allclose(end, mean + sign * (factor.T * std).reshape(end.shape), rtol=1e-8)
+    for level in (0.5, 0.9, 0.95):
+        factor = stats.t.ppf((1 + level) / 2, np.reshape(freedom, (-1, 1)))
+        low, high = model.coef_interval(level)
+        for end, sign in ((low, -1), (high, 1)):
+            expected = model.coef_ + sign * (factor * model.coef_std_).reshape(end.shape)
+            np.testing.assert_allclose(end, expected, rtol=1e-8)
+        low, high = model.predict_interval(new, level)
+        for end, sign in ((low, -1), (high, 1)):
+            np.testing.assert_allclose(end, mean + sign * (factor.T * std).reshape(end.shape), rtol=1e-8)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])

@@ -46,8 +46,14 @@ def everywhere(model, folder):
     return [page(model, folder), str(model.summary()), " ".join(model.to_frame()["name"]), notebook, labels]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("function", [curve, named])
+@pytest.mark.parametrize(
+    ("function", "stream"),
+    [
+        (curve, False),
+        (named, True),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in [(curve, True), (named, False)]),
+    ],
+)
 def test_more_parameters_than_columns(rows, tmp_path, function, stream):
     X, y = rows
     model = KalproxRegressor(function=function, start=[1.0, 1.0, 0.0, 0.0])

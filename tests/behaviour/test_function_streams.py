@@ -72,7 +72,7 @@ def beside_fit(name, order, seed):
     return stream, float((np.abs(stream.coef_ - fit.coef_) / fit.coef_std_).max()), theta
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending"])
+@pytest.mark.parametrize("order", ["ascending", pytest.param("descending", marks=pytest.mark.slow)])
 def test_a_sorted_stream_of_a_function_ends_at_the_fit(order):
     stream, apart, _ = beside_fit("decay", order, 1)
     assert stream.converged_ and apart < 0.3
@@ -117,7 +117,7 @@ def test_a_stream_that_is_not_determined_says_so_where_its_intervals_are_read():
         assert "not converged: The warm-up of the stream has not ended" in str(stream.summary())
 
 
-@pytest.mark.parametrize("stop", [300, 1500])  # in the warm-up, and after it
+@pytest.mark.parametrize("stop", [pytest.param(300, marks=pytest.mark.slow), 1500])  # in the warm-up, and after it
 def test_a_sorted_stream_of_a_function_resumes_bit_for_bit(stop):
     X, y, about, _ = curve("decay", "ascending", 3)
     whole = streamed(KalproxRegressor(**about), X, y)
@@ -128,7 +128,7 @@ def test_a_sorted_stream_of_a_function_resumes_bit_for_bit(stop):
     assert resumed.converged_ and whole.converged_
 
 
-@pytest.mark.parametrize("kind", ["function", "link"])
+@pytest.mark.parametrize("kind", [pytest.param("function", marks=pytest.mark.slow), "link"])
 def test_an_exponential_whose_largest_rows_dominate_leaves_its_warm_up(kind):
     """Some rows always have a large leverage: these are held, the others are learned for good and judged."""
     rng = np.random.default_rng(11)

@@ -90,8 +90,10 @@ def test_clustered_standard_errors_of_a_warm_up_are_those_of_fit(likelihood):
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.parametrize("setting", ["robust", "clustered"])
-@pytest.mark.parametrize("forget", [1.0, 0.995])
-@pytest.mark.parametrize("likelihood", ["student", "negative-binomial", "classes"])
+@pytest.mark.parametrize("forget", [1.0, pytest.param(0.995, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "likelihood", [pytest.param("student", marks=pytest.mark.slow), "negative-binomial", "classes"]
+)
 def test_standard_errors_after_a_warm_up_are_about_those_of_fit(likelihood, setting, forget):
     """Scores are innovations and not residuals, and rows of the warm-up count as the others: 2,000 rows, to a tenth.
 

@@ -73,7 +73,7 @@ def test_a_stream_of_rows_with_exposures_ends_near_the_batch_and_can_be_refined(
 @pytest.mark.parametrize(
     ("settings", "n"),
     [
-        ({"likelihood": "poisson"}, 700),
+        ({"likelihood": "poisson"}, 300),
         pytest.param({"likelihood": "huber", "forget": 0.99}, 290, marks=pytest.mark.slow),
     ],
 )

@@ -87,7 +87,16 @@ class OwnCounts(Likelihood):
         return Poisson().predict(f, leverage, noise, sigma)
 
 
-@pytest.mark.parametrize("settings", [{}, {"coef_cov": "robust"}, {"penalty": "l1", "alpha": 3.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ({"coef_cov": "robust"}, {"penalty": "l1", "alpha": 3.0})
+        ),
+    ],
+)
 def test_one_that_is_written_once_more_is_weighed_and_judged_alike(settings, rows):
     """By Student's t, as it was once weighed, the weights of ways to forget are others."""
     X, _ = rows

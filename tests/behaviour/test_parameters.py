@@ -108,7 +108,7 @@ def test_contaminated_streams_leave_out_rows_that_lie(where, size):
     assert state.outliers - len(lying) <= stats.binom.ppf(0.9999, len(good), 1e-3)
 
 
-@pytest.mark.parametrize("likelihood", [Huber(), Student()], ids=name)
+@pytest.mark.parametrize("likelihood", [Huber(), pytest.param(Student(), marks=pytest.mark.slow)], ids=name)
 def test_bursts_do_not_move_slopes_by_much(likelihood):
     X, y = rows(3000, 7, bursts(3000, 0.05), 1000.0)
     clean = stream(*rows(3000, 7), likelihood)

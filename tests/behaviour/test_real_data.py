@@ -254,7 +254,11 @@ def count_then_learn(X, y):
 
 @pytest.mark.parametrize(
     ("name", "sizes"),
-    [("approval", [17, *[20, 50, 34] * 9, 48]), ("chicks", [17] * 34), ("approval", [20, *[1, 3, 16, 7, 200] * 4, 73])],
+    [
+        ("approval", [17, *[20, 50, 34] * 9, 48]),
+        ("chicks", [17] * 34),
+        pytest.param("approval", [20, *[1, 3, 16, 7, 200] * 4, 73], marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:The noise level cannot be learned")  # after the first rows
 def test_coverage_of_a_table_is_what_a_count_says(name, sizes):

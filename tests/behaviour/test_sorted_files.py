@@ -68,7 +68,12 @@ def test_advice_asks_for_the_order_before_it_says_that_the_model_should_forget(f
 
 
 @pytest.mark.parametrize(
-    "sources", [["gems.csv"], ["gems.parquet"], ["gems.jsonl"], ["part0.csv", "part1.csv", "part2.csv"]]
+    "sources",
+    [
+        ["gems.parquet"],
+        ["part0.csv", "part1.csv", "part2.csv"],
+        *(pytest.param([name], marks=pytest.mark.slow) for name in ("gems.csv", "gems.jsonl")),
+    ],
 )
 def test_a_shuffled_file_does_not_drift_and_gives_the_same_model(folder, sources):
     plain, said = fitted(folder, sources)

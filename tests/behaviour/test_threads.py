@@ -76,9 +76,10 @@ def test_a_nonlinear_model_loses_no_row():
     assert model.n_rows_seen_ == 400 and np.isfinite(model.coef_).all()
 
 
-def test_readings_are_those_of_one_moment(tmp_path):
+@pytest.mark.parametrize("rows", [700, pytest.param(3000, marks=pytest.mark.slow)])
+def test_readings_are_those_of_one_moment(rows, tmp_path):
     """All rows have y = x: whatever rows have been learned, the readings must say so, and the counts must agree."""
-    X = np.random.default_rng(0).normal(size=(3000, 2))
+    X = np.random.default_rng(0).normal(size=(rows, 2))
     y = X.sum(axis=1)
     model = KalproxRegressor(penalty=None, noise=1.0).fit(X[:50], y[:50])
     done = threading.Event()
@@ -116,7 +117,7 @@ def test_readings_are_those_of_one_moment(tmp_path):
         assert model.diagnostics_.rows <= model.n_rows_seen_
 
     together(learn, until_done(predict), until_done(save), until_done(read))
-    assert model.n_rows_seen_ == 3000
+    assert model.n_rows_seen_ == rows
 
 
 def test_two_models_can_be_merged_into_each_other_at_once():

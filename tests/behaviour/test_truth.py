@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from pairwise import cover
 from scenarios import LEVELS, Scenario
 from truth import covariance, residual
 
@@ -30,13 +31,19 @@ def _cases():
             continue
         if "forget" in variant and variant["forget"] == "window" and "number" not in target:
             continue
-        yield Scenario({"target": target, "penalty": penalty} | variant)
+        yield target, penalty, variant
 
 
-CASES = list(_cases())
+def _params():
+    """Pairs of levels are in `make test`, and three at once in `make test-all`."""
+    cases = list(_cases())
+    labels = [[("target", target), ("penalty", penalty), str(variant)] for target, penalty, variant in cases]
+    for (target, penalty, variant), quick in zip(cases, cover(labels), strict=True):
+        scenario = Scenario({"target": target, "penalty": penalty} | variant)
+        yield pytest.param(scenario, marks=() if quick else pytest.mark.slow, id=str(scenario))
 
 
-@pytest.mark.parametrize("scenario", CASES, ids=map(str, CASES))
+@pytest.mark.parametrize("scenario", list(_params()))
 def test_a_fit_is_a_minimum(scenario):
     rows = scenario.rows(seed=2)
     model = scenario.fit(rows)

@@ -74,8 +74,16 @@ def slow_columns(seed, n):
     return X, X @ [1.0, -2.0] + 3, rng
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("likelihood", ["gaussian", "student", "poisson", "bernoulli"])
+@pytest.mark.parametrize(
+    ("likelihood", "sparse"),
+    [
+        *[("gaussian", False), ("student", True), ("poisson", False), ("bernoulli", True)],
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in [("gaussian", True), ("student", False), ("poisson", True), ("bernoulli", False)]
+        ),
+    ],
+)
 def test_a_first_batch_with_a_structure_is_fitted_as_fit_does(likelihood, sparse):
     """Learned piece by piece, its coefficients were off by up to 100 of their standard errors, and nothing said so."""
     X, mean, rng = slow_columns(61, 3000)
@@ -104,7 +112,7 @@ def in_batches(model, X, y, sizes, **about):
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student", "poisson", "bernoulli"])
-@pytest.mark.parametrize("sizes", [(1, 16, 17, 3000), (1, 3033), (60, 2974)])
+@pytest.mark.parametrize("sizes", [(1, 16, 17, 3000), pytest.param((1, 3033), marks=pytest.mark.slow), (60, 2974)])
 def test_a_long_batch_after_short_ones_is_fitted_as_fit_does(likelihood, sizes):
     """Learned piece by piece, its coefficients were off by up to 18 of their standard errors, and nothing said so.
 
@@ -143,7 +151,7 @@ def test_rows_in_the_order_of_a_column_are_learned_as_fit_does(structure):
     np.testing.assert_allclose(streamed.coef_, fitted.coef_, rtol=0, atol=0.5 * fitted.coef_std_.min())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 20))])
 def test_shuffled_independent_rows_are_learned_in_silence(seed):
     rng = np.random.default_rng(seed + 200)
     X = rng.normal(size=(1500, 4)) + [0.0, 1.0, -2.0, 0.5]
@@ -169,7 +177,10 @@ def columns(kind, rng, n):
 
 
 @pytest.mark.parametrize("kind", ["independent", "levels", "sorted", "autoregressive"])
-@pytest.mark.parametrize("sizes", [(1, 16, 17, 366, 1100), (1, 16, 17, 366, 600, 500), (500, 500, 500)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 16, 17, 366, 1100), (500, 500, 500), pytest.param((1, 16, 17, 366, 600, 500), marks=pytest.mark.slow)],
+)
 def test_middling_batches_after_one_row_end_within_a_standard_error_of_a_fit(kind, sizes):
     """They ended up to 9 of them off: earlier rows claimed to know contrasts that they had hardly told apart."""
     for seed in range(4):

@@ -105,7 +105,12 @@ def read_job(X, y, w, settings, folder):
     return coef, std, *rest
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW = ("elastic net", "box", "softplus l1")  # a search in every block
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES]
+)
 def test_all_faces_agree(case, tmp_path):
     X, y, w, settings = CASES[case]
     faces = {

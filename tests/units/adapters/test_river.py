@@ -172,6 +172,7 @@ def test_two_classes_equal_the_estimator():
     assert model.to_estimator().classes_.tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_classes_named_beforehand_equal_the_estimator():
     rows, X, y = classes(300)
     model, dense = RiverClassifier(classes=(0, 1, 2)), KalproxClassifier()

@@ -55,7 +55,9 @@ def test_the_kurtosis_is_scored_as_scipy_does(n):
 
 
 @pytest.mark.parametrize("word", WORDS)
-@pytest.mark.parametrize("kind", ["normal", "small", "large"])
+@pytest.mark.parametrize(
+    "kind", ["normal", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("small", "large"))]
+)
 def test_p_values_are_uniform_or_larger_whatever_the_spread(kind, word):
     assert sum(check.p_value < 0.05 for check in checks(kind)[word]) <= at_most(0.05)
     assert found(kind, word) <= at_most(CHECK_ALARMS)

@@ -73,7 +73,9 @@ def engine(client):
         yield engine
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "function" else []) for kind in KINDS]
+)
 @pytest.mark.parametrize(("n", "seed"), [(7, 11), pytest.param(40, 12, marks=pytest.mark.slow)])
 def test_dask_gives_the_single_machine_fit(engine, kind, n, seed):
     check_equal(engine, kind, n, seed)

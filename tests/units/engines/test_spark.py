@@ -81,7 +81,7 @@ def frame_of(session, one, folder, files=3):
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("sigmoid", "function")]  # ten passes: ten jobs
 
 
-@pytest.mark.parametrize("kind", ["ridge", "l1", *SLOW])
+@pytest.mark.parametrize("kind", ["ridge", pytest.param("l1", marks=pytest.mark.slow), *SLOW])
 def test_spark_gives_the_single_machine_fit(engine, kind):
     check_equal(engine, kind, 2, 20)
 
@@ -123,6 +123,7 @@ def slowly():
     return part
 
 
+@pytest.mark.slow
 def test_partitions_are_reported_as_they_finish(engine):
     """Eight partitions of 0.3 s each, two at a time: the first one is reported long before the last one."""
     times = []
@@ -132,6 +133,7 @@ def test_partitions_are_reported_as_they_finish(engine):
     assert sorted(source.summaries) == list(range(len(source.partitions)))
 
 
+@pytest.mark.slow
 def test_what_a_watcher_raises_stops_the_job(session, engine, tmp_path):
     class Enough(Exception):
         pass
@@ -179,6 +181,7 @@ def test_classes_of_a_data_frame_equal_the_local_fit(session, tmp_path, classes,
     assert found.feature_names_in_.tolist() == [*"abc"]
 
 
+@pytest.mark.slow
 def test_a_bad_row_of_a_data_frame_has_its_partition(session, engine, tmp_path):
     frame = frame_of(session, with_bad_rows(table(), [7]), tmp_path, files=1)
     with pytest.raises(TooManyBadRows, match="partition 0, row 8, column 'a': not finite"):

@@ -284,7 +284,7 @@ def test_merge_refuses_the_same_rows_and_other_classes(two, three):
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], [0, 1], [False, True], [1.0, 2.0], ["a", "b", "c"], [3, 5, 9]])
-@pytest.mark.parametrize("rows", [15, 900])
+@pytest.mark.parametrize("rows", [15, pytest.param(900, marks=pytest.mark.slow)])
 def test_files_keep_the_classes(labels, rows, three, tmp_path):
     X, codes = three
     y = np.array(labels)[np.minimum(codes, len(labels) - 1)]
@@ -397,8 +397,13 @@ def test_a_network_as_the_model():
 # ---- data that nobody made for it -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1e3, 1e6])
-@pytest.mark.parametrize("where", [30, 700, 1499])
+FAR_ELSEWHERE = [(30, 1e3), (700, 1e3), (700, 1e6), (1499, 1e6)]
+
+
+@pytest.mark.parametrize(
+    ("where", "size"),
+    [(30, 1e6), (1499, 1e3), *(pytest.param(*one, marks=pytest.mark.slow) for one in FAR_ELSEWHERE)],
+)
 def test_a_value_far_from_all_others_does_not_take_over_the_stream(two, size, where):
     """The weak prior of a stream rests on the spread of the columns, which one value must not determine."""
     X, y = two[0].copy(), two[1]

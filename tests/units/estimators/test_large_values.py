@@ -145,7 +145,7 @@ def test_partitions_of_arrays(rows):
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("where", ["x", "y", "all", "weight"])
+@pytest.mark.parametrize("where", ["all", "weight", *(pytest.param(one, marks=pytest.mark.slow) for one in ("x", "y"))])
 @pytest.mark.filterwarnings("ignore::kalprox.learning.doubts.PenaltyTooStrong")  # it is, behind a link
 @pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
 @pytest.mark.filterwarnings("ignore:The clusters are worth")  # a row of a large value or weight is a giant

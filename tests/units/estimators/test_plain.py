@@ -418,7 +418,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])  # every third has none
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_of_plain_rows_has_the_bits_of_one_that_is_checked(name, weighted, monkeypatch):
     X, y = rows(120)

@@ -653,4 +653,3 @@ def test_a_second_reading_compiles_nothing():
             assert compilations
             compilations.clear()
     assert not compilations
-    jax.monitoring.clear_event_listeners()

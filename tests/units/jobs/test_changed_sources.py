@@ -140,9 +140,16 @@ def test_rows_are_not_called_bad_where_the_source_changed(source):
         FitJob(table(source), SIGMOID, watch=Once(source, damage, 1)).run()
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of the rows that every source has."""
+    path = tmp_path_factory.mktemp("model") / "rows.csv"
+    write(path)
+    return FitJob(table(path), {}).run()
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_predict_stops_and_leaves_the_old_file(source, change, tmp_path):
-    model = FitJob(table(source), {}).run()
+def test_predict_stops_and_leaves_the_old_file(source, model, change, tmp_path):
     (tmp_path / "p.csv").write_bytes(b"old")
     with pytest.raises(SourceChanged, match="changed while"):
         predict(model, table(source), tmp_path / "p.csv", watch=Once(source, change))

@@ -9,7 +9,7 @@ import pytest
 from command import invoke, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from poison import CASES, HEADER, rows
+from poison import CASES, HEADER, LONG, rows
 
 from kalprox import KalproxRegressor, model_file
 from kalprox.jobs.model import TableModel
@@ -70,7 +70,10 @@ def check(case, folder, command):
     np.testing.assert_allclose(found.model.covariance_, straight.covariance_, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name == LONG else []) for case in CASES],
+)
 def test_poison(case, tmp_path):
     check(case, tmp_path, lambda *arguments, code=0: invoke(*arguments, code=code).output)
 

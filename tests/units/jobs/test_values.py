@@ -268,10 +268,10 @@ def test_an_estimator_folds_the_rows_that_wait_before_it_is_saved_without_sample
 SETTINGS = [
     [],
     ["--alpha", "auto"],
-    ["--noise", "inputs"],
+    pytest.param(["--noise", "inputs"], marks=pytest.mark.slow),
     ["--coef-cov", "robust"],
     ["--clusters", "g"],
-    ["--penalty", "l1", "--alpha", "auto"],
+    pytest.param(["--penalty", "l1", "--alpha", "auto"], marks=pytest.mark.slow),
     ["--forget", "0.99"],
     ["--standardize"],
     ["--link", "sigmoid", "--targets", "any"],

@@ -51,8 +51,9 @@ def _penalty(name, d):
 KINDS = ["linear", "sigmoid", "bernoulli", "poisson", "categorical", "function"]
 
 
+SLOW = [("categorical", "box"), ("categorical", "group"), ("function", "box"), ("function", "group")]
 CASES = [
-    pytest.param(kind, penalty, marks=[pytest.mark.slow] if (kind, penalty) == ("categorical", "box") else [])
+    pytest.param(kind, penalty, marks=[pytest.mark.slow] if (kind, penalty) in SLOW else [])
     for kind in KINDS
     for penalty in ("ridge", "l1", "box", "group")
 ]
@@ -75,7 +76,7 @@ def test_the_minimiser_is_that_of_the_dense_refinement(kind, penalty):
 
 
 @pytest.mark.parametrize("kind", ["linear", "bernoulli", "categorical", "function"])
-@pytest.mark.parametrize("penalty", ["ridge", "l1"])
+@pytest.mark.parametrize("penalty", [pytest.param("ridge", marks=pytest.mark.slow), "l1"])
 def test_a_full_rank_has_the_exact_variances(kind, penalty):
     model, likelihood, X, y, start = _problem(kind)
     g = _penalty(penalty, len(start))

@@ -89,8 +89,15 @@ def test_a_direction_that_is_not_visited_for_long_is_forgotten():
     assert ratio[2] > 2 and (ratio[:2] < 1.5).all()
 
 
-@pytest.mark.parametrize("noise", ["learn", "inputs"])
-@pytest.mark.parametrize("coef_cov", ["model", "robust"])
+@pytest.mark.parametrize(
+    ("noise", "coef_cov"),
+    [
+        ("learn", "model"),
+        ("learn", "robust"),
+        ("inputs", "model"),
+        pytest.param("inputs", "robust", marks=pytest.mark.slow),
+    ],
+)
 def test_all_that_fades_by_row_fades_by_time(noise, coef_cov):
     """Regular times, and the half-life of a factor: the same numbers."""
     X, y, _ = stream(400)

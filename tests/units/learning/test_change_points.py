@@ -42,7 +42,7 @@ def test_a_jump_is_reported_once_where_it_is(fitted):
     assert f"from row {point.start} on" in str(changes)
 
 
-@pytest.mark.parametrize("size", [1, 7, 250])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7, 250])
 def test_batches_do_not_matter(fitted, size):
     X, y = stream()
     model = KalproxRegressor(change_points=True, penalty="ridge")
@@ -197,7 +197,10 @@ def _learned(model, X, y, size=50, **options):
     return model
 
 
-@pytest.mark.parametrize("settings", [{"likelihood": "poisson"}, {"likelihood": "huber"}, {"link": "sigmoid"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"likelihood": "poisson"}, pytest.param({"likelihood": "huber"}, marks=pytest.mark.slow), {"link": "sigmoid"}],
+)
 def test_nonlinear_models_find_a_change_of_level(settings):
     rng = np.random.default_rng(9)
     X = rng.normal(size=(1200, 2))
@@ -212,7 +215,7 @@ def test_nonlinear_models_find_a_change_of_level(settings):
     assert 700 < point.row < 740
 
 
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 100])
 def test_two_classes_find_a_change_of_their_shares(size):
     rng = np.random.default_rng(10)
     X = rng.normal(size=(1200, 2))
@@ -352,7 +355,7 @@ def test_rows_that_are_held_can_be_released():
     assert detector.runs.rows == 200
 
 
-@pytest.mark.parametrize("size", [1, 300])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 300])
 def test_times_of_rows_are_reported(size, tmp_path):
     X, y = stream()
     times = np.cumsum(np.random.default_rng(0).exponential(60.0, size=len(X)))

@@ -48,10 +48,15 @@ def test_alpha_grows_as_the_square_root_of_the_rows():
     np.testing.assert_allclose(c / c[1], 1, rtol=0.5)
 
 
+@pytest.fixture(scope="module")
+def plain():
+    X, y, _ = sparse(1000)
+    return auto(X, y)
+
+
 @pytest.mark.parametrize("block", ["tiny", "constant", "sorted", "no target"])
-def test_an_unlucky_first_block_does_not_decide(block):
+def test_an_unlucky_first_block_does_not_decide(block, plain):
     X, y, theta = sparse(1000)
-    plain = auto(X, y)
     noise, X = y - X @ theta, X.copy()
     if block == "tiny":
         X[:64] *= 1e-6

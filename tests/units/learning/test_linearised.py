@@ -45,7 +45,7 @@ def lengths(*first, then):
 
 
 @pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("scale", [1e-3, 1e3])
+@pytest.mark.parametrize("scale", [pytest.param(1e-3, marks=pytest.mark.slow), 1e3])
 def test_a_first_batch_of_one_row_does_not_fix_the_scale(link, scale):
     X, y, _ = rows(link, scale=scale)
     fit = KalproxRegressor(link=link, penalty=None).fit(X, y)
@@ -344,7 +344,9 @@ def classes_of(n, d, seed, std):
 
 
 @pytest.mark.parametrize("kind", ["bernoulli", "weights", "offsets", "categorical"])
-@pytest.mark.parametrize("rows", [64, 250])  # before the first check of the warm-up, and after it
+@pytest.mark.parametrize(
+    "rows", [64, pytest.param(250, marks=pytest.mark.slow)]
+)  # before the first check of the warm-up, and after it
 def test_the_rows_of_a_batch_in_a_warm_up_are_predicted_one_by_one(kind, rows):
     X, y = classes_of(rows + 100, 20, 0, 0.5)
     about = {}

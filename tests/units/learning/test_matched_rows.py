@@ -45,7 +45,7 @@ def exactly(a, b):
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted):
     """Each row is linearised at the same belief, so that only rounding differs."""
     X, y = rows_of(3000, likelihood=likelihood)
@@ -67,7 +67,7 @@ def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted
     np.testing.assert_allclose(learner.predict(X[:1]).mean, learner.predict(X[:50]).mean[:1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
+@pytest.mark.parametrize("likelihood", ["bernoulli", pytest.param("poisson", marks=pytest.mark.slow)])
 def test_a_shuffled_stream_ends_near_the_batch_and_all_rows_but_the_first_few_are_scored(likelihood):
     X, y = rows_of(2000, likelihood=likelihood)
     stream, batch = learned(X, y, likelihood=likelihood), Learner(Settings.of(likelihood=likelihood))
@@ -115,9 +115,9 @@ def test_reading_saving_and_copying_change_nothing(tmp_path):
 
 
 def test_a_row_that_is_refused_changes_nothing():
-    X, y = rows_of(60)
+    X, y = rows_of(25)
     model, same = (KalproxRegressor(likelihood="poisson") for _ in range(2))
-    for i in range(60):
+    for i in range(25):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
         same.partial_fit(X[i : i + 1], y[i : i + 1])
         for bad_x, bad_y in ((np.nan, 1.0), (1.0, np.nan), (1.0, -1.0), (1e200, 1.0)):
@@ -139,6 +139,7 @@ def test_rows_and_batches_may_alternate():
     assert (np.abs(model.coef_ - batch.coef_) / batch.coef_std_).max() < 0.1
 
 
+@pytest.mark.slow
 def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
     X, y = rows_of(600)
     model, batch = (KalproxClassifier(class_weight={0: 1.0, 1: 3.0}) for _ in range(2))

@@ -232,6 +232,7 @@ def test_a_stream_that_becomes_collinear_leaves_the_moments():
     np.testing.assert_allclose(model.predict(X[400:401]), belief.mean(X[400:401]), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_prequential_goes_on_where_no_filter_follows_a_fold():
     """Equal columns: moments serve until the first fold, after which both have a coefficient."""
     rng = np.random.default_rng(0)
@@ -245,6 +246,7 @@ def test_prequential_goes_on_where_no_filter_follows_a_fold():
     assert np.isfinite(mean[1:]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_an_alpha_that_overflows_is_left_to_the_information():
     X, y = table(120, seed=8)

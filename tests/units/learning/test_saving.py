@@ -206,12 +206,12 @@ def test_buffered_rows_of_impossible_batches_are_refused(batch, tmp_path):
 
 def test_a_window_of_many_rows_and_rows_that_are_held_are_few_arrays(tmp_path):
     """One array for each field, however many blocks the rows came in: the header of a file must not grow with them."""
-    rows, gaps = RNG.normal(size=(3000, 3)), RNG.normal(size=(300, 3))
+    rows, gaps = RNG.normal(size=(3000, 3)), RNG.normal(size=(150, 3))
     window = KalproxRegressor(forget=Window(2000), penalty="ridge").partial_fit(rows, rows[:, 0])
     gaps[::2, 1] = np.nan
     gaps[1::2, 2] = np.nan
     held = KalproxRegressor(missing="marginalize", penalty="ridge")
-    for i in range(300):
+    for i in range(150):
         held.partial_fit(gaps[i : i + 1], gaps[i : i + 1, 0])
     for model in (window, held):
         model.save(tmp_path / "model")

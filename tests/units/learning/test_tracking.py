@@ -84,7 +84,7 @@ def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
 @pytest.mark.parametrize("bad", ["nan", "shape", "large"])
 def test_a_refused_batch_loses_nothing(bad):
     X, y = linear(200, 3)
-    for size in (1, 20, 150):
+    for size in (1, 150):
         model, plain = KalproxRegressor(penalty="ridge"), KalproxRegressor(penalty="ridge")
         for i in range(0, 200, size):
             for one in (model, plain):

@@ -291,14 +291,14 @@ def test_a_matrix_is_white_at_zero_and_symmetric_in_colour():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report")
-    return write_page(whole_page(), folder / "run" / "page.html", folder / "figures", ("png",))
+    return write_page(whole_page(), tmp_path_factory.mktemp("report") / "run" / "page.html")
 
 
 @pytest.mark.slow
 def test_a_page_is_the_same_bytes_again_and_its_figures_lie_in_the_folder(page, tmp_path):
-    assert write_page(whole_page(), tmp_path / "page.html").read_bytes() == page.read_bytes()
-    written = {file.name for file in (page.parent.parent / "figures").iterdir()}
+    again = write_page(whole_page(), tmp_path / "page.html", tmp_path / "figures", ("png",))
+    assert again.read_bytes() == page.read_bytes()
+    written = {file.name for file in (tmp_path / "figures").iterdir()}
     assert written == {f"{name}.{form}" for name in DRAWINGS for form in ("json", "png")}
 
 
@@ -394,8 +394,10 @@ def driver():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(390, False), (1280, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(390, True), (1280, False)])],
+)
 def test_a_browser_shows_the_page_whole(driver, page, width, dark):
     show(driver, page, width, dark=dark)
     assert console_errors(driver) == []

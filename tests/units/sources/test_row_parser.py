@@ -57,7 +57,9 @@ def csv_line(values):
     return ",".join(values).encode() + b"\n"
 
 
-@pytest.mark.parametrize("columns", [COLUMNS, WEIGHTED, CLASSES], ids=["levels", "weights", "classes"])
+@pytest.mark.parametrize(
+    "columns", [COLUMNS, pytest.param(WEIGHTED, marks=pytest.mark.slow), CLASSES], ids=["levels", "weights", "classes"]
+)
 def test_the_fast_way_gives_what_the_slow_way_gives_for_any_cell_of_csv(columns):
     style = Style(NAMES)
     fast, reference = RowParser(columns, style), slow(RowParser(columns, style))
@@ -78,7 +80,9 @@ def test_the_fast_way_gives_what_the_slow_way_gives_for_any_cell_of_csv(columns)
     assert fast_rows > 15  # the comparison is one of two ways
 
 
-@pytest.mark.parametrize("columns", [COLUMNS, WEIGHTED, CLASSES], ids=["levels", "weights", "classes"])
+@pytest.mark.parametrize(
+    "columns", [COLUMNS, WEIGHTED, pytest.param(CLASSES, marks=pytest.mark.slow)], ids=["levels", "weights", "classes"]
+)
 def test_the_fast_way_gives_what_the_slow_way_gives_for_any_value_of_json(columns):
     fast, reference = RowParser(columns, Style()), slow(RowParser(columns, Style()))
     usual = {"y": "yes" if columns.classes else 1.5, "a": 1, "b": 2.5, "g": "u", "w": 2}

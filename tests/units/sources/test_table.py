@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from poison import CASES, Case
+from poison import CASES, LONG, Case
 
 from kalprox.sources import ArraySource, Block, Counts
 from kalprox.sources.columns import Columns
@@ -55,8 +55,15 @@ def same(blocks, others):
 # the corpus of bad files
 
 
-@pytest.mark.parametrize("memory", [1, 1 << 28], ids=["small", "large"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def poison():
+    """Each case with little memory, the long one with much, with which jobs/test_poison_cli.py reads the others."""
+    for case in CASES:
+        for memory, name in ((1, "small"), (1 << 28, "large")):
+            quick = (memory == 1) != (case.name == LONG)
+            yield pytest.param(case, memory, id=f"{case.name}-{name}", marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("case", "memory"), list(poison()))
 def test_poison(case: Case, memory, tmp_path):
     source, expected = case.write(tmp_path), case.outcome
     if expected.error:
