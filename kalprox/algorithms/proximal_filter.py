@@ -52,9 +52,10 @@ from kalprox.sources.weighting import check_weight_kind, counts_of
 from kalprox.structures import Dense, structure_of
 
 __all__ = [
-    "has_moved",
+    "are_far",
     "later",
     "linearised_at_check",
+    "origin",
     "prediction_errors",
     "proximal_filter",
     "take_matched",
@@ -408,18 +409,28 @@ def _finite_cov(state: ProximalState) -> Array | None:
     return V / variance if variance > 0 else None
 
 
-def has_moved(state: ProximalState, X: Array, f: Array) -> bool:
-    """Whether the outputs f of rows are farther from those at the last check than the expansion of the loss is valid.
+def origin(state: ProximalState) -> Array | None:
+    """Return the estimate about which the rows of classes and counts were linearised at the last check.
 
-    Of classes and counts: the rows before were linearised there, and so were those that extrapolate at the estimate.
+    None if the expansion of the loss is valid everywhere, or if no rows depend on it any more.
     """
     held, model, loss = state.held, state.problem.model, state.problem.likelihood
     if not model.linear or loss.quadratic or loss.location:
-        return False
+        return None
     if state.extrapolating is None if held is None else np.array_equal(held.start, held.origin):
-        return False
-    start = state.estimate if held is None else held.start
-    return bool(np.abs(f - model.linearize_rows(start, X)[0]).max() > _FAR)
+        return None
+    return state.estimate if held is None else held.start
+
+
+def are_far(state: ProximalState, start: Array, X: Array, f: Array) -> bool:
+    """Whether the outputs f of rows are farther from those at `start` than the expansion of the loss is valid."""
+    return bool(np.abs(f - state.problem.model.linearize_rows(start, X)[0]).max() > _FAR)
+
+
+def has_moved(state: ProximalState, X: Array, f: Array) -> bool:
+    """Whether the outputs f of rows are far from those at the last check; see `origin`."""
+    start = origin(state)
+    return start is not None and are_far(state, start, X, f)
 
 
 def _if_finite(new: Information, old: Information) -> Information:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox.algorithms.proximal_filter import (
-    has_moved,
+    are_far,
     later,
+    origin,
     take_matched,
     with_prior,
 )
@@ -44,7 +45,7 @@ from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.times import check_later
 
-__all__ = ["Linearised", "filter_has_moved"]
+__all__ = ["Linearised", "filter_has_moved", "filter_origin"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
@@ -199,7 +200,9 @@ class Linearised(Core):
         In the warm-up they are held like others, and checked if they have moved the filter far.
         """
         if self.proximal.held is not None:
-            held = self.proximal.held.to_check() if filter_has_moved(self, block, matched) else self.proximal.held
+            held, start = self.proximal.held, filter_origin(self)
+            if start is not None and filter_has_moved(self, start, block, matched):
+                held = held.to_check()
             return replace(self, proximal=replace(self.proximal, held=held)).learn(block)
         block, now = _weighted(block), self
         if self.seen is not None:
@@ -450,16 +453,20 @@ def _warned(state: Linearised, before: Linearised) -> Linearised:
     return state
 
 
-def filter_has_moved(state: Linearised, block: Block, matched: Array) -> bool:
-    """Whether a filter of single rows has moved far from where the rows that are held were linearised."""
+def filter_origin(state: Linearised) -> Array | None:
+    """Return where the rows that are held were linearised, for a filter that continues from them; see `origin`."""
     proximal = state.proximal
-    if (proximal.held is None and proximal.extrapolating is None) or proximal.is_fresh:
-        return False
-    X, posterior = state.fixed.block(block).X, proximal.posterior
+    start = None if proximal.is_fresh else origin(proximal)
+    if start is None or proximal.posterior.expected is proximal.posterior.mean:
+        return start
+    posterior = proximal.posterior  # where the filter began is not the mode, at which rows are linearised
+    return start + (posterior.expected - posterior.mean)
+
+
+def filter_has_moved(state: Linearised, start: Array, block: Block, matched: Array) -> bool:
+    """Whether a filter of single rows has moved far from `filter_origin`."""
     f = matched[:, : state.fixed.outputs or 1].reshape(block.y.shape)
-    if posterior.expected is not posterior.mean:  # where the filter began, and rows are linearised at the mode
-        f = f - state.belief.model.linearize_rows(posterior.mean, X)[1] @ (posterior.expected - posterior.mean)
-    return has_moved(proximal, X, f)
+    return are_far(state.proximal, start, state.fixed.rows(block.X, block.offset), f)
 
 
 def _estimate_in(state: Linearised, design: Design) -> Array:

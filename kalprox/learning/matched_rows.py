@@ -1,6 +1,7 @@
 """The rows of a model with another likelihood than the Gaussian since its last fold, learned one by one."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable_row
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.linearised import Linearised, filter_has_moved
+from kalprox.learning.linearised import Linearised, filter_has_moved, filter_origin
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, matched_innovations
 from kalprox.learning.row_buffer import RowBuffer
@@ -62,6 +63,11 @@ class MatchedRows(LiveRows):
             room = max(held.next_look - held.rows, 1)
             self._most = min(room, max(held.rows, 1)) if self.core.proximal.is_fresh else room
 
+    @cached_property
+    def _origin(self) -> Array | None:
+        """Where the rows that are held were linearised, if the filter must not move far from there."""
+        return filter_origin(self.core)
+
     # ---- learning --------------------------------------------------------------------------------------
 
     def takes(self, block: Block) -> bool:
@@ -85,7 +91,8 @@ class MatchedRows(LiveRows):
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
-        if filter_has_moved(self.core, rows, self._matched[-1][None]):
+        start = self._origin
+        if start is not None and filter_has_moved(self.core, start, rows, self._matched[-1][None]):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         if rows.offset is None:
             self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
@@ -144,7 +151,8 @@ class MatchedRows(LiveRows):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
-        return vars(self) | {"filter": None, "_matched": [], "_scored": None, "_watched": (0, self.tracking)}
+        kept = {name: value for name, value in vars(self).items() if name != "_origin"}
+        return kept | {"filter": None, "_matched": [], "_scored": None, "_watched": (0, self.tracking)}
 
 
 def _copied(a: Array | None) -> Array | None:
