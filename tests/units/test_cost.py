@@ -230,9 +230,8 @@ def test_nothing_compiles_twice():
     assert before > 0 and len(found) == before
 
 
-@pytest.mark.parametrize(
-    "likelihood", [pytest.param(kp.likelihoods.Poisson(), marks=pytest.mark.slow), kp.likelihoods.Bernoulli()], ids=repr
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", [kp.likelihoods.Poisson(), kp.likelihoods.Bernoulli()], ids=repr)
 def test_matching_is_a_short_program(likelihood):
     """Newton's method for the mode, unrolled, was 5,000 to 7,000 lines, which took two minutes to compile."""
     numbers = jnp.ones(16), jnp.zeros(16), jnp.ones(16)

@@ -34,8 +34,8 @@ def test_every_kind_of_stream_has_a_diagnosis():
 
 @pytest.mark.parametrize("kind", DIAGNOSES)
 def test_a_stream_is_diagnosed(kind):
-    """Right in 90% of the streams: of 16, at least as many as the binomial distribution allows with 0.999."""
-    assert words(kind, 2500, 16).count(DIAGNOSES[kind]) >= stats.binom.ppf(0.001, 16, 0.9)
+    """Right in 90% of the streams: of 8, at least as many as the binomial distribution allows with 0.999."""
+    assert words(kind, 2500, 8).count(DIAGNOSES[kind]) >= stats.binom.ppf(0.001, 8, 0.9)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_the_verdict_does_not_depend_on_the_blocks():
     ],
 )
 def test_the_headline_says_what_to_change(kind, advice):
-    text = str(scored(kind, 2500, 16)[0].verdict())
+    text = str(scored(kind, 2500, 8)[0].verdict())
     headline, numbers = text.split(" Over 2,493 rows")
     assert headline.startswith(f"{DIAGNOSES[kind]}: ") and advice in headline
     assert "expected" in numbers
