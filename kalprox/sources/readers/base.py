@@ -1,6 +1,7 @@
 """The interface of readers: raw blocks of rows, as pyarrow tables."""
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -118,6 +119,9 @@ class Reader(Protocol):
         """Close the file. It is opened again when rows are read."""
 
 
+_MORE_THAN_ANY = 1 << 47  # bytes: a damaged file may ask for more memory than a process can address
+
+
 @contextmanager
 def guarded(file: str, kind: str) -> Iterator[None]:
     """Turn any error into `Unreadable`: for a damaged file pyarrow raises errors of every kind.
@@ -129,6 +133,8 @@ def guarded(file: str, kind: str) -> Iterator[None]:
     except SourceError:
         raise
     except pa.ArrowMemoryError as error:
+        if max(map(int, re.findall(r"\d+", str(error))), default=0) >= _MORE_THAN_ANY:
+            raise Unreadable(f"{file}: not a valid {kind} file.", f"ArrowMemoryError: {error}") from error
         raise MemoryError(
             f"There is not enough memory to read {file} ({error}). A smaller --memory needs less."
         ) from error

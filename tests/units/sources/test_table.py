@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from poison import CASES, LONG, Case
 
@@ -439,6 +439,7 @@ def test_a_quote_that_never_closes_costs_one_row(tmp_path):
     st.integers(0, 200),
     st.sampled_from(["p.parquet", "p.arrow", "p.ipc", "p.jsonl", "p.csv.gz"]),
 )
+@example(junk=b"\x01", at=67, name="p.arrow")  # asks for more memory than a process can address
 def test_fuzz_files(tmp_path_factory, junk, at, name):
     """A file with junk in it is read, or refused in words."""
     path = tmp_path_factory.getbasetemp() / f"fuzz-{name}"
