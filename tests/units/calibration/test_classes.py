@@ -201,7 +201,9 @@ LEARNED = {"learned": 0.5, "learned, rare": 0.05}
 KINDS = ["half", "rare", "constant", "extreme", "narrow", "several", *LEARNED]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "several" else []) for kind in KINDS]
+)
 def test_right_probabilities_are_rarely_called_wrong(kind):
     assert alarms(kind, 40, 2000, 0) <= stats.binom.ppf(0.999, 40, FALSE_ALARMS)
 

@@ -74,7 +74,7 @@ def engine(client):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "function" else []) for kind in KINDS]
+    "kind", [pytest.param(kind, marks=[] if kind in ("ridge", "l1") else [pytest.mark.slow]) for kind in KINDS]
 )
 @pytest.mark.parametrize(("n", "seed"), [(7, 11), pytest.param(40, 12, marks=pytest.mark.slow)])
 def test_dask_gives_the_single_machine_fit(engine, kind, n, seed):

@@ -67,7 +67,7 @@ def processes():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("kind", ["l1", "function"])
+@pytest.mark.parametrize("kind", ["l1", pytest.param("function", marks=pytest.mark.slow)])
 def test_processes_give_the_single_machine_fit(processes, kind):
     check_equal(processes, kind, 5, 3)
 

@@ -42,6 +42,7 @@ from kalprox.sources.table import Table
 pyspark = pytest.importorskip("pyspark", reason="needs kalprox[spark]")
 
 pytestmark = [
+    pytest.mark.slow,  # a session takes half a minute to start; CI runs these beside `make test`
     pytest.mark.integration,
     pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="Spark needs Java"),
     # PySpark 4 says so of pandas 3 whenever it is asked for a DataFrame; nothing here goes through pandas.
@@ -78,15 +79,11 @@ def frame_of(session, one, folder, files=3):
     return session.read.option("recursiveFileLookup", "true").parquet(str(folder))
 
 
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("sigmoid", "function")]  # ten passes: ten jobs
-
-
-@pytest.mark.parametrize("kind", ["ridge", pytest.param("l1", marks=pytest.mark.slow), *SLOW])
+@pytest.mark.parametrize("kind", ["ridge", "l1", "sigmoid", "function"])
 def test_spark_gives_the_single_machine_fit(engine, kind):
     check_equal(engine, kind, 2, 20)
 
 
-@pytest.mark.slow
 def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
     partitions = cut(sample(3), 31, 3)
     assert len(partitions) > 32
@@ -96,7 +93,6 @@ def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
     assert sorted(source.summaries) == list(range(len(partitions)))
 
 
-@pytest.mark.slow
 def test_two_passes_of_a_function(engine):
     """The parts of a refinement: a model that JAX compiles, at one theta after another, in float64."""
     arrays, model = sample(4), polynomial()
@@ -108,7 +104,6 @@ def test_two_passes_of_a_function(engine):
         np.testing.assert_allclose(found.information.solve(), expected.information.solve(), rtol=1e-10)
 
 
-@pytest.mark.slow
 def test_flights_in_48_files(engine, tmp_path):
     check_flights(engine, tmp_path)
 
@@ -123,7 +118,6 @@ def slowly():
     return part
 
 
-@pytest.mark.slow
 def test_partitions_are_reported_as_they_finish(engine):
     """Eight partitions of 0.3 s each, two at a time: the first one is reported long before the last one."""
     times = []
@@ -133,7 +127,6 @@ def test_partitions_are_reported_as_they_finish(engine):
     assert sorted(source.summaries) == list(range(len(source.partitions)))
 
 
-@pytest.mark.slow
 def test_what_a_watcher_raises_stops_the_job(session, engine, tmp_path):
     class Enough(Exception):
         pass
@@ -155,7 +148,6 @@ def test_what_a_watcher_raises_stops_the_job(session, engine, tmp_path):
     assert len(os.listdir(folder)) < 90  # the other partitions were cancelled
 
 
-@pytest.mark.slow
 def test_a_data_frame(session, engine, tmp_path):
     one = table(300)
     frame = frame_of(session, one, tmp_path)
@@ -167,10 +159,7 @@ def test_a_data_frame(session, engine, tmp_path):
         information(EngineSource(LocalEngine(), partitions_of(frame, COLUMNS)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("classes", "name"), [(2, "weighted and robust"), pytest.param(3, "balanced", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("classes", "name"), [(2, "weighted and robust"), (3, "balanced")])
 def test_classes_of_a_data_frame_equal_the_local_fit(session, tmp_path, classes, name):
     X, y, w = class_sample(classes)
     columns = {**dict(zip("abc", X.T, strict=True)), "y": y.tolist(), "w": w}
@@ -181,7 +170,6 @@ def test_classes_of_a_data_frame_equal_the_local_fit(session, tmp_path, classes,
     assert found.feature_names_in_.tolist() == [*"abc"]
 
 
-@pytest.mark.slow
 def test_a_bad_row_of_a_data_frame_has_its_partition(session, engine, tmp_path):
     frame = frame_of(session, with_bad_rows(table(), [7]), tmp_path, files=1)
     with pytest.raises(TooManyBadRows, match="partition 0, row 8, column 'a': not finite"):
@@ -199,7 +187,7 @@ def test_files_are_read_by_the_executors(engine, tmp_path):
         information(EngineSource(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3)))
 
 
-@pytest.mark.parametrize("fault", ["dies", pytest.param("raises", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", ["dies", "raises"])
 def test_a_task_that_fails_at_first_changes_no_bit(engine, tmp_path, fault):
     partitions = cut(sample(3), 3, 3)
     marker = str(tmp_path / "failed")

@@ -397,12 +397,12 @@ def test_a_network_as_the_model():
 # ---- data that nobody made for it -----------------------------------------------------------------------------------
 
 
-FAR_ELSEWHERE = [(30, 1e3), (700, 1e3), (700, 1e6), (1499, 1e6)]
+FAR_ELSEWHERE = [(30, 1e3), (30, 1e6), (700, 1e3), (700, 1e6), (1499, 1e6)]
 
 
 @pytest.mark.parametrize(
     ("where", "size"),
-    [(30, 1e6), (1499, 1e3), *(pytest.param(*one, marks=pytest.mark.slow) for one in FAR_ELSEWHERE)],
+    [(1499, 1e3), *(pytest.param(*one, marks=pytest.mark.slow) for one in FAR_ELSEWHERE)],
 )
 def test_a_value_far_from_all_others_does_not_take_over_the_stream(two, size, where):
     """The weak prior of a stream rests on the spread of the columns, which one value must not determine."""
