@@ -111,13 +111,12 @@ class Filter:
         """Tell the compiled kernel where the arrays are."""
         (p, r), k = self.root.shape, self.theta.shape[1]
         heights = np.maximum.accumulate(p - np.argmax(self.root[::-1] != 0, axis=0)) if p else np.zeros(r)
-        self._memory = np.asarray(heights, np.int64), np.empty(r), np.empty(p), np.empty(p), np.empty(4 + 2 * k)
-        self._found = self._memory[-1]
+        self._heights, self._found = np.asarray(heights, np.int64), np.empty(4 + 2 * k)
         self._errors = self._found[4 : 4 + k]
+        self._memory = np.empty(r), np.empty(p), np.empty(p)
         full = self.curvature is not None and self.curvature.ndim == 2
-        heights, *memory = self._memory
-        given = self.root, heights, self.theta, self.curvature, self.tilt, self.rss, self.trace
-        arrays = *given, *memory[:3], self.row, self._target, self._found
+        given = self.root, self._heights, self.theta, self.curvature, self.tilt, self.rss, self.trace
+        arrays = *given, *self._memory, self.row, self._target, self._found
         self._pointers = _Pointers(p, r, k, full, *map(_address, arrays))
         self._itself = ctypes.addressof(self._pointers)
 
@@ -179,6 +178,8 @@ class Filter:
                 some, P = some[:1], P[:1]
             self._learn_block(X[some], y[some], np.sqrt(weights[some])[:, None], P, found, some)
             start += len(some)
+        if self._compiled is not None:
+            self._heights[:] = len(self.root)  # the root is no triangle any more
         return found
 
     def _learn_block(self, X: Array, y: Array, roots: Array, P: Array, found: Learned, places: Array) -> None:

@@ -106,6 +106,22 @@ def test_one_row_at_a_time_is_the_same(way, name):
     np.testing.assert_allclose(alone.rss, together.rss, rtol=1e-10)
 
 
+def test_single_rows_after_blocks_of_many_coefficients(monkeypatch):
+    """A block fills the triangle, of which single rows had been told."""
+    start, X, y, _ = case(8, 1, 4, curvature="diagonal")
+    expected, V, _ = by_definition(start, X, y, None)
+    monkeypatch.setattr("kalprox.kernel.filter._MANY", 8)
+    made = Filter(*start)
+    made.learn(X[:30], y[:30])
+    for i in range(30, 60):
+        made.row[:] = X[i]
+        errors, leverage = made.learn_row(y[i], 1.0)
+        np.testing.assert_allclose(errors, expected[0][i], rtol=1e-9)
+        np.testing.assert_allclose(leverage, expected[1][i], rtol=1e-9)
+    size = np.sqrt(np.diagonal(V))[:, None]
+    np.testing.assert_allclose(made.root @ made.root.T / size / size.T, V / size / size.T, rtol=0, atol=1e-10)
+
+
 def test_a_row_of_weight_0_is_predicted_and_changes_nothing(way):
     start, X, y, _ = case(5, 2, 0, curvature="diagonal")
     made = Filter(*start)
