@@ -141,10 +141,10 @@ def test_the_functions_under_sanitisers(tmp_path):
         "from kalprox.kernel import library\n"
         "library.FOLDER = pathlib.Path(sys.argv[1])\n"
         "assert library.kernel() is not None\n"
-        "sys.exit(pytest.main(['-q', '-c', '/dev/null', '--noconftest', '-p', 'no:cacheprovider', sys.argv[2]]))"
+        "sys.exit(pytest.main(['-q', '-c', '/dev/null', '--noconftest', '-p', 'no:cacheprovider', *sys.argv[2:]]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), str(HERE / "test_scores.py")],
+        [sys.executable, "-c", code, str(tmp_path), *map(str, sorted(HERE.glob("test_[!b]*.py")))],
         env={**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"},
         cwd=ROOT,
         capture_output=True,
