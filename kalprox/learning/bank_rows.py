@@ -122,7 +122,9 @@ class BankRows(LiveRows):
             self.filter, self._said = BankFilter(filters, self.state.odds), []  # type: ignore[arg-type]
             for i in range(self.buffer.n):
                 self._learn(self.filter, self.buffer.block.part(i, i + 1))
-        if any(isinstance(one, MomentFilter) and one.estimate() is None for one in self.filter.filters):
+        if any(
+            isinstance(one, SquareRootFilter | MomentFilter) and not one.keeps_digits for one in self.filter.filters
+        ):
             return None
         return self.filter
 

@@ -236,9 +236,10 @@ class Exact(Core):
         if not (self.predicts_every_row or (kind.fades and not settings.penalty.penalises and self.targets is None)):
             return filter_of_moments(self.belief)
         made = SquareRootFilter.of(self.belief.posterior, self.belief.design, settings.noise_var)
-        if kind.fades and kind.forgets:
-            made.forgetting, made.time = kind, self.time
-        return made
+        if not (kind.fades and kind.forgets):
+            return made
+        sizes = (self.belief.posterior.data.R**2).sum(axis=0)
+        return made.forgetting_by(kind, np.asarray(sizes), self.time)
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`.

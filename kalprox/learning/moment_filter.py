@@ -164,6 +164,11 @@ class MomentFilter:
             self.found = self._estimate()
         return self.found
 
+    @property
+    def keeps_digits(self) -> bool:
+        """Whether its predictions have their digits."""
+        return self.estimate() is not None
+
     def _estimate(self) -> Estimate | None:
         A, b, yy = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         scale: Any = 1.0

@@ -118,7 +118,7 @@ class RecentRows:
     def takes(self, block: Block) -> bool:
         """Whether the rows of a short batch can be buffered: they need no prediction, or an exact one, or are few."""
         length, weighted = len(block.y), block.weights is not None
-        if length == 1 and not weighted and (not self.exact or isinstance(self.filter, SquareRootFilter)):
+        if length == 1 and not weighted and (not self.exact or self._has_root):
             return True
         if length > 1 and (length > self._longest or self._is_wide):
             return False
@@ -133,8 +133,8 @@ class RecentRows:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
         if not self.exact:
             return True
-        if isinstance(self.filter, SquareRootFilter) and not weighted:
-            return length == 1 or self.filter.forgetting is None
+        if self._has_root and not weighted:
+            return length == 1 or self.core.predicts_every_row
         if weighted and length > 1:
             return False
         if self.core.predicts_every_row:
@@ -143,6 +143,11 @@ class RecentRows:
             return False
         self.filter = self.filter or self._new_filter()
         return self.followed() is not None
+
+    @property
+    def _has_root(self) -> bool:
+        """Whether there is a filter of any single row, whose predictions have their digits."""
+        return isinstance(self.filter, SquareRootFilter) and self.filter.keeps_digits
 
     def crosses_cut(self, block: Block) -> bool:
         """Whether what predicts the rows of a batch changes before it or on the way.
@@ -237,19 +242,17 @@ class RecentRows:
         every = self.exact and isinstance(made, MomentFilter) and made.search is not None  # was estimated at every row
         for block in batches:
             _moved(made, block, self.settings, predict=every)
-        return None if isinstance(made, MomentFilter) and made.estimate() is None else made
+        return made if made.keeps_digits else None
 
     def followed(self) -> SquareRootFilter | MomentFilter | None:
         """Return the filter that has predicted the rows; None if they were not predicted."""
         if self.filter is None and self.buffer and self.buffer.batches.any():
             self.filter = self._new_filter()
-        if isinstance(self.filter, MomentFilter) and self.filter.estimate() is None:
-            return None
-        return self.filter
+        return None if self.filter is None or not self.filter.keeps_digits else self.filter
 
     def following(self) -> SquareRootFilter | MomentFilter | None:
         """Return a filter that includes the rows, made now if it is worth it, to predict one row in O(d^2)."""
-        if isinstance(self.filter, SquareRootFilter):
+        if self._has_root:
             return self.filter
         found = self.followed()
         if found is None and not self._is_wide:

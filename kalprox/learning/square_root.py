@@ -23,6 +23,7 @@ __all__ = ["SquareRootFilter"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _CHUNK = 1024  # rows whose inputs are held at a time
+_WIDEST = 1e4  # the variance of a coefficient, relative to that beside no other one, of which twelve digits remain
 
 
 @dataclass(eq=False)
@@ -53,6 +54,10 @@ class SquareRootFilter:
         The time to which the rows have faded, if they are forgotten by time.
     elapsed : float
         What the time since the last row has left of the weights.
+    sizes : array of shape (p,) or None
+        With forgetting, the sums of squares of the inputs, as much as it has left of each.
+    width : float
+        With forgetting, about the largest variance of a coefficient relative to that beside no other one.
     """
 
     design: Design
@@ -66,6 +71,8 @@ class SquareRootFilter:
     forgetting: Forgetting | None = None
     time: float | None = None
     elapsed: float = 1.0
+    sizes: Array | None = None
+    width: float = 1.0
 
     @classmethod
     def of(
@@ -92,6 +99,25 @@ class SquareRootFilter:
             tilt = slope - (H @ part if H.ndim == 2 else H[:, None] * part)
         kernel = Filter(np.asarray(factor.L), part, H, tilt if tilt is not None and tilt.any() else None, rss)
         return cls(design, kernel, held, free, float(data.rows), float(data.squares), noise_var, targets)
+
+    def forgetting_by(self, kind: Forgetting, sizes: Array, time: float | None) -> "SquareRootFilter":
+        """Return the filter whose single rows fade, given the sums of squares of the inputs; without a penalty."""
+        made = replace(self, forgetting=kind, sizes=sizes, time=time)
+        made.width = made._width
+        return made
+
+    @property
+    def _width(self) -> float:
+        """The largest variance of a coefficient, relative to that beside no other one: its variance inflation."""
+        assert self.sizes is not None
+        return float((self.sizes * np.einsum("ij,ij->i", self.L, self.L)).max(initial=1.0))
+
+    @property
+    def keeps_digits(self) -> bool:
+        """Whether its predictions have their digits: none are left where all rows of some direction are forgotten."""
+        if self.width > _WIDEST:
+            self.width = self._width
+        return self.width <= _WIDEST
 
     @property
     def L(self) -> Array:
@@ -125,7 +151,9 @@ class SquareRootFilter:
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
             weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn
             self._fade(left)
-        self._input(x)
+        inputs = self._input(x)
+        if self.sizes is not None:
+            self.sizes += weight * (inputs * inputs)
         error, leverage = self.kernel.learn_row(self._residual(y), weight)
         self.rows += rows
         self.squares += squares
@@ -144,8 +172,11 @@ class SquareRootFilter:
             self.time, self.elapsed = time, self.elapsed * left
 
     def _fade(self, left: float) -> None:
+        assert self.sizes is not None
         self.kernel.fade(left)
         self.rows, self.squares = left * self.rows, left**2 * self.squares
+        self.sizes *= left
+        self.width /= left
 
     @property
     def _spread(self) -> float:
@@ -268,7 +299,7 @@ class SquareRootFilter:
 
     def copy(self) -> "SquareRootFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
-        return replace(self, kernel=self.kernel.copy())
+        return replace(self, kernel=self.kernel.copy(), sizes=None if self.sizes is None else self.sizes.copy())
 
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
