@@ -167,7 +167,9 @@ class MomentFilter:
     @property
     def keeps_digits(self) -> bool:
         """Whether its predictions have their digits."""
-        return self.estimate() is not None
+        if self.found is None:
+            self.found = self._estimate()
+        return self.found is not None
 
     def _estimate(self) -> Estimate | None:
         A, b, yy = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])

@@ -118,7 +118,9 @@ class RecentRows:
     def takes(self, block: Block) -> bool:
         """Whether the rows of a short batch can be buffered: they need no prediction, or an exact one, or are few."""
         length, weighted = len(block.y), block.weights is not None
-        if length == 1 and not weighted and (not self.exact or self._has_root):
+        live = self.filter
+        known = not self.exact or (isinstance(live, SquareRootFilter) and live.keeps_digits)
+        if length == 1 and not weighted and known:
             return True
         if length > 1 and (length > self._longest or self._is_wide):
             return False
@@ -133,7 +135,8 @@ class RecentRows:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
         if not self.exact:
             return True
-        if self._has_root and not weighted:
+        live = self.filter
+        if isinstance(live, SquareRootFilter) and live.keeps_digits and not weighted:
             return length == 1 or self.core.predicts_every_row
         if weighted and length > 1:
             return False
@@ -143,11 +146,6 @@ class RecentRows:
             return False
         self.filter = self.filter or self._new_filter()
         return self.followed() is not None
-
-    @property
-    def _has_root(self) -> bool:
-        """Whether there is a filter of any single row, whose predictions have their digits."""
-        return isinstance(self.filter, SquareRootFilter) and self.filter.keeps_digits
 
     def crosses_cut(self, block: Block) -> bool:
         """Whether what predicts the rows of a batch changes before it or on the way.
@@ -252,8 +250,9 @@ class RecentRows:
 
     def following(self) -> SquareRootFilter | MomentFilter | None:
         """Return a filter that includes the rows, made now if it is worth it, to predict one row in O(d^2)."""
-        if self._has_root:
-            return self.filter
+        live = self.filter
+        if isinstance(live, SquareRootFilter) and live.keeps_digits:
+            return live
         found = self.followed()
         if found is None and not self._is_wide:
             found = self.filter = self._new_filter()
