@@ -63,6 +63,9 @@ class Check(NamedTuple):
     found: bool
 
 
+_SMALLEST = 1e-150  # the least variance of scores whose square has its digits
+
+
 class Shape(NamedTuple):
     """The skewness and the kurtosis of the scores, and the number of rows that they come from."""
 
@@ -78,7 +81,7 @@ class Shape(NamedTuple):
             return cls(0.0, math.nan, math.nan)
         m1, m2, m3, m4 = (float(p) for p in powers[1:] / n)
         variance = m2 - m1**2
-        if not variance > 1e-12 * m2:
+        if not variance > max(1e-12 * m2, _SMALLEST):
             return cls(n, math.nan, math.nan)
         third, fourth = m3 - 3 * m1 * m2 + 2 * m1**3, m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         return cls(n, third / variance**1.5, fourth / variance**2)

@@ -139,6 +139,13 @@ def test_flights_drift_in_the_order_of_time_and_do_not_when_shuffled():
     assert not {"drifting", "correlated", "calibrated"} & set(verdict_on(X[some], y[some]).findings)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1e-60, 1e-100, 1e-150, 1e-200])
+def test_errors_that_are_nothing_beside_the_std_are_under_confident(size):
+    """The powers of their scores underflow: the verdict was a division by zero."""
+    y = size * np.random.default_rng(0).normal(size=500)
+    assert Calibration().update(np.zeros(500), np.ones(500), y).verdict().word == "under-confident"
+
+
 def test_a_gross_error_of_the_std_comes_before_heavy_tails():
     y = np.random.default_rng(0).standard_t(4, size=3000)
     assert Calibration().update(0.0, 1.0, y).verdict().findings == ("heavy tails",)
