@@ -2,15 +2,14 @@
 
 import ctypes
 from functools import cache
-from typing import Any
 
+from kalprox.base.arrays import Array
 from kalprox.kernel.library import kernel
 
 __all__ = ["ROW_VALUES", "add_scores", "move_quantiles"]
 
 ROW_VALUES = 7  # arrays that `add_scores` takes of rows: mean, std, y, dof, weight, together, and the scores
 
-Array = Any
 _number = ctypes.c_double.from_buffer  # where the numbers of an array begin
 
 

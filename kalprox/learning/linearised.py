@@ -454,7 +454,7 @@ def _warned(state: Linearised, before: Linearised) -> Linearised:
 
 
 def filter_origin(state: Linearised) -> Array | None:
-    """Return where the rows that are held were linearised, for a filter that continues from them; see `origin`."""
+    """Return the estimate at which earlier rows were linearised, to compare a filter of later rows with; see `origin`."""
     proximal = state.proximal
     start = None if proximal.is_fresh else origin(proximal)
     if start is None or proximal.posterior.expected is proximal.posterior.mean:

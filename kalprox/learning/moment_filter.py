@@ -166,7 +166,7 @@ class MomentFilter:
 
     @property
     def keeps_digits(self) -> bool:
-        """Whether its predictions have their digits."""
+        """Whether predictions are accurate: moments lose the digits of columns that are nearly collinear."""
         if self.found is None:
             self.found = self._estimate()
         return self.found is not None

@@ -101,7 +101,10 @@ class SquareRootFilter:
         return cls(design, kernel, held, free, float(data.rows), float(data.squares), noise_var, targets)
 
     def forgetting_by(self, kind: Forgetting, sizes: Array, time: float | None) -> "SquareRootFilter":
-        """Return the filter whose single rows fade, given the sums of squares of the inputs; without a penalty."""
+        """Return this filter with forgetting: each row fades those before it. There must be no penalty.
+
+        `sizes` are the sums of squares of the inputs so far, and `time` is that of the last row.
+        """
         made = replace(self, forgetting=kind, sizes=sizes, time=time)
         made.width = made._width
         return made
@@ -114,7 +117,7 @@ class SquareRootFilter:
 
     @property
     def keeps_digits(self) -> bool:
-        """Whether its predictions have their digits: none are left where all rows of some direction are forgotten."""
+        """Whether predictions are accurate: digits are lost once nearly all rows of some direction are forgotten."""
         if self.width > _WIDEST:
             self.width = self._width
         return self.width <= _WIDEST
