@@ -454,7 +454,7 @@ def _warned(state: Linearised, before: Linearised) -> Linearised:
 
 
 def filter_origin(state: Linearised) -> Array | None:
-    """Return the estimate at which earlier rows were linearised, to compare a filter of later rows with; see `origin`."""
+    """Return the estimate at which earlier rows were linearised, with which a filter of later rows is compared."""
     proximal = state.proximal
     start = None if proximal.is_fresh else origin(proximal)
     if start is None or proximal.posterior.expected is proximal.posterior.mean:
