@@ -9,7 +9,7 @@ from kalprox.kernel.build import FOLDER, OFF, library_name
 
 __all__ = ["VERSION", "NotCompiledWarning", "kernel"]
 
-VERSION = 1  # of the functions and of the layout of their arrays; kernel.h has the same number
+VERSION = 2  # of the functions and of the layout of their arrays; kernel.h has the same number
 
 _Numbers, _Address, _Count = ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {  # the types of what they return and take
@@ -20,6 +20,7 @@ _FUNCTIONS = {  # the types of what they return and take
     "kalprox_add_curvature": (_Count, [*[_Address] * 3, _Count, _Address, _Count, _Address, _Address, _Count]),
     "kalprox_filter_learn": (None, [_Address, _Count, *[_Address] * 8]),
     "kalprox_filter_learn_row": (None, [_Address]),
+    "kalprox_runs_learn": (None, [_Address]),
 }
 
 

@@ -1,12 +1,15 @@
 """Run lengths: how probable it is that the current regime began at each row, with a regression for each beginning."""
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
 from kalprox.base.arrays import Array
+from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Sizes, expect, leaf, state
+from kalprox.kernel.runs import CompiledRuns
 
 __all__ = ["RUNS", "RunLengths"]
 
@@ -19,10 +22,14 @@ _SURPRISE = 4.0  # the squared error of a row, in units of its variance, that a 
 _FARTHEST = 36.0  # the largest squared error, in units of its variance, that counts for the kurtosis
 _WIDEST = 1e8  # the largest variance of a coefficient, in units of the noise variance
 _SMALLEST = 1e-14  # the smallest noise variance, in units of the variance of the first targets
+# As the compiled kernel takes them.
+_CONSTANTS = np.array(
+    [_OUTLIER_ROWS, _FEWEST_OUTLIERS, _OUTLIER_SCALE, _SURPRISE, _FARTHEST, _WIDEST, _SMALLEST], float
+)
 
 
 @state(frozen=False)
-class RunLengths:
+class RunLengths(PickledFields):
     """The posterior of the row at which the current run began, for rows y = u'theta + noise.
 
     Within a run the coefficients and the noise variance are constant, and with each row a new run begins with the
@@ -115,6 +122,12 @@ class RunLengths:
         places, m = self.theta.shape
         self._by_kind = np.arange(places).reshape(_kinds(m), -1)
         self._is_new = np.arange(places) < self._by_kind.shape[1]  # began with new coefficients too
+        arrays = self.theta, self.root, self.rss, self.dof, self.size, self.start, self.time, self.weight, self.moments
+        self._compiled = CompiledRuns.of(_kinds(m), arrays, _CONSTANTS)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.__post_init__()
 
     @classmethod
     def after_first_rows(
@@ -202,6 +215,15 @@ class RunLengths:
         time : float
             The time of the row.
         """
+        if self._compiled is None:
+            self._learn(u, y, weight, count, time)
+        else:
+            about = self.hazard, self.outliers, self.rows, self.known, self.new_dof
+            self.outliers = self._compiled.learn(u, (y, weight, count, time, *about))
+        self.rows += 1
+
+    def _learn(self, u: Array, y: float, weight: float, count: float, time: float) -> None:
+        """`learn` without the compiled kernel."""
         lead = int(self.weight.argmax())
         self._begin(lead, time)
         theta, root, rss, dof = self.theta, self.root, self.rss, self.dof
@@ -241,7 +263,6 @@ class RunLengths:
         dof += counted
         np.maximum(rss, dof * _SMALLEST, out=rss)
         self.size += counted
-        self.rows += 1
         log_p *= power
         full = self.weight.min() > 0
         log_p -= log_p.max() if full else log_p[self.weight > 0].max()
@@ -267,7 +288,7 @@ class RunLengths:
     def _count(self, squared: Array) -> None:
         """Count squared errors, in units of their variance, for `power`; none that are surely outliers."""
         some = np.extract(squared <= _FARTHEST, squared)
-        self.moments = self.moments + np.array([len(some), some.sum(), (some * some).sum()])
+        self.moments += np.array([len(some), some.sum(), (some * some).sum()])
 
     def _widen(self, far: Array, v: Array, leverage: Array) -> None:
         """Let young runs, with fewer rows than coefficients, explain surprising rows by coefficients, not by noise.
@@ -305,7 +326,7 @@ class RunLengths:
                 continue
             order = runs[self.start[runs].argsort()]
             start, weight = self.start[order], self.weight[order]
-            loss = weight[:-1] * (start[1:] - start[:-1]) / (self.rows - start[:-1])
+            loss = weight[:-1] * (start[1:] - start[:-1]) / (self.rows + 1 - start[:-1])
             loss[(start[:-1] <= self.known) & (start[1:] > self.known)] = math.inf
             i = int(loss.argmin())
             self.weight[order[i + 1]] += weight[i]
