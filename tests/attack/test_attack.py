@@ -1,4 +1,4 @@
-"""One trial of each family in every run of the tests, and a quarter among the slow ones; `make attack` makes all."""
+"""One trial of each family in every run of the tests, and an eighth among the slow ones; `make attack` makes all."""
 
 import sys
 
@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the attack forks, and sets Linux's limits"),
 ]
 FEW = 1  # trials of a family in every run; of kills, which run a job several times, none
-SHARE = 4  # of the trials, the one that the slow tests make
+SHARE = 8  # of the trials, the one that the slow tests make
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,7 @@ ALGORITHMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("x64", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
+@pytest.mark.parametrize(("library", "x64"), [(np, False), (jnp, True)], ids=["numpy", "jax"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_step_compiles_over_a_parameter(name, library, x64):
     make = ALGORITHMS[name]

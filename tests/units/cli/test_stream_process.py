@@ -230,6 +230,6 @@ def test_the_memory_stays_flat():
 
 
 @pytest.mark.slow
-def test_the_memory_stays_flat_over_a_million_rows():
-    first, last = soak(1_000_000, 20_000)
+def test_the_memory_stays_flat_over_many_rows():
+    first, last = soak(300_000, 20_000)
     assert last - first < 8 << 20
