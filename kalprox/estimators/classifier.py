@@ -23,6 +23,7 @@ from kalprox.estimators.classes import (
     checked_labels,
     class_targets,
     class_weights,
+    labels_of_targets,
     plain_target,
 )
 from kalprox.estimators.files import Files
@@ -318,7 +319,9 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         (4, array([[0.45]]))
         """
         with self._lock:
-            if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
+            of_table = self._table is not None and is_raw(self._table.columns, X)
+            if y is None and classes is None and of_table:
+                self._classes_of_stream(None)  # raises an error for weights that need all rows
                 return super().partial_fit(X, None, sample_weight, clusters, offset, times=times, keys=keys)
             mine = vars(self)
             if "_learner" in mine and sample_weight is None and self.class_weight is None:
@@ -327,8 +330,9 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
                     return super().partial_fit(X, target, None, clusters, offset, times=times, keys=keys)
             labels = self._classes_of_stream(classes)
             target, given, names = self._targets_of(y, Given(sample_weight, keys=keys), labels)
+            weights = sample_weight if of_table else given.weights  # see `_weighted_by_class`
             with self._classes_until_done(*names):
-                return super().partial_fit(X, target, given.weights, clusters, offset, times=times, keys=keys)
+                return super().partial_fit(X, target, weights, clusters, offset, times=times, keys=keys)
 
     def path(  # type: ignore[override]
         self,
@@ -501,6 +505,14 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
             totals = np.array([rows[labels == label].sum() for label in classes])
             balance = tuple(class_weights(self.class_weight, classes, totals).tolist())
         return class_targets(labels, missing, classes), given._replace(weights=weights), (classes, balance)
+
+    def _weighted_by_class(self, rows: Rows) -> Rows:
+        if self.class_weight is None:
+            return rows
+        known = np.isfinite(rows.y if rows.y.ndim == 1 else rows.y.sum(axis=1))  # other labels come late
+        labels, weights = labels_of_targets(rows.y[known], self.classes_), np.ones(len(known))
+        weights[known] = class_weights(self.class_weight, labels, weights[known])
+        return rows._replace(weights=weights if rows.weights is None else rows.weights * weights)
 
     def _late_targets(self, y: Any, settings: Any) -> tuple[Array, Array | float]:
         labels, missing = checked_labels(y)

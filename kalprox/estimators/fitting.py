@@ -259,6 +259,7 @@ class Fitting(Streaming):
     def _fit_formula(self, X: Any, y: Any, given: Given) -> Self:
         """Fit the model to a frame. A name of a column is one that later frames need to have, too."""
         from kalprox.jobs.model import TableModel
+        from kalprox.sources.classes import values_of_classes
         from kalprox.sources.formula_scan import formula_names, infer_formula_of_table
 
         if frame_kind(X) is None:
@@ -283,7 +284,8 @@ class Fitting(Streaming):
         bad, good = check_encoded(encoded, drop=self.missing == "drop")
         arrays = Given(*(None if isinstance(value, str) else value for value in given))
         codes, arrays = of_good_rows(encoded, None, arrays, good)
-        known = np.array(columns.classes) if columns.classes else None
+        kind = table.schema.field(columns.target).type
+        known = values_of_classes(columns.classes, kind) if columns.classes else None
         labels = codes if known is None else labels_of_targets(codes, known)
         self._new_columns = columns
         try:
@@ -412,8 +414,8 @@ class Fitting(Streaming):
                 raise ValueError(f"y must be given to score: the formula, {self.formula!r}, has no target.")
             encoded = self._encoder("weight", "cluster", "time").encode(X)
             y = encoded.y
-            if classes := self._table.columns.classes:
-                y = labels_of_targets(y, classes)
+            if self._table.columns.classes:
+                y = labels_of_targets(y, vars(self)["classes_"])
         found: float = super().score(X, y, sample_weight)
         return found
 

