@@ -12,7 +12,8 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the attack forks, and sets Linux's limits"),
 ]
-FEW = 1  # trials of a family in every run; of kills, which run a job several times, none
+FEW = 1  # trials of a family in every run; of those that run a job several times, none
+LONG = "kills", "faults"
 SHARE = 8  # of the trials, the one that the slow tests make
 
 
@@ -33,7 +34,7 @@ def wrong(family, seeds, launcher):
 
 
 @pytest.mark.parametrize("seed", range(FEW))
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "kills"])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in LONG])
 def test_nothing_is_wrong(family, seed, launcher):
     assert wrong(family, [seed], launcher) == []
 
@@ -41,7 +42,7 @@ def test_nothing_is_wrong(family, seed, launcher):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_wrong_at_length(family, launcher):
-    first = 0 if family == "kills" else FEW
+    first = 0 if family in LONG else FEW
     assert wrong(family, range(first, FAMILIES[family].trials // SHARE), launcher) == []
 
 

@@ -118,7 +118,7 @@ def test_a_stream_of_trials_is_judged_and_covers(rows):
         Binomial(trials=2.5)
 
 
-@pytest.mark.parametrize("likelihood", ["gamma", Binomial(trials=TRIALS)])
+@pytest.mark.parametrize("likelihood", [pytest.param("gamma", marks=pytest.mark.slow), Binomial(trials=TRIALS)])
 def test_they_are_saved_and_merged_and_forget(likelihood, rows, tmp_path):
     X, y, k, _ = rows
     y = y if likelihood == "gamma" else k
@@ -154,7 +154,10 @@ def violation(X, y, model, alpha, width):
     return max(away.max(), abs(left.sum())) / abs(X.T @ y).max()
 
 
-@pytest.mark.parametrize(("alpha", "width"), [(20.0, 1.0), (40.0, 0.5), (100.0, 0.3), (5.0, 5.0)])
+@pytest.mark.parametrize(
+    ("alpha", "width"),
+    [(20.0, 1.0), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(40.0, 0.5), (100.0, 0.3), (5.0, 5.0)])],
+)
 def test_mcp_is_optimal_and_depends_on_the_rows_alone(alpha, width, sparse):
     X, y = sparse
     model, stream, reverse = (KalproxRegressor(penalty=MCP(width), alpha=alpha) for _ in range(3))

@@ -20,7 +20,7 @@ def diagonal_problem(n=60, d=6):
     return X, X @ rng.normal(size=d) + 0.1 * rng.normal(size=n)
 
 
-@pytest.mark.parametrize("q", [0.0, 1e-3])
+@pytest.mark.parametrize("q", [pytest.param(0.0, marks=pytest.mark.slow), 1e-3])
 def test_diagonal_equals_dense_where_nothing_is_correlated(q):
     X, y = diagonal_problem()
     alg = kp.pipg(models.Linear(), regularizers.SmoothL1(0.01, 0.5), gamma=2.0, q=q)

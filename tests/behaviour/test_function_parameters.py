@@ -49,9 +49,8 @@ def everywhere(model, folder):
 @pytest.mark.parametrize(
     ("function", "stream"),
     [
-        (curve, False),
         (named, True),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in [(curve, True), (named, False)]),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in [(curve, False), (curve, True), (named, False)]),
     ],
 )
 def test_more_parameters_than_columns(rows, tmp_path, function, stream):

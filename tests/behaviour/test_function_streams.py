@@ -72,7 +72,8 @@ def beside_fit(name, order, seed):
     return stream, float((np.abs(stream.coef_ - fit.coef_) / fit.coef_std_).max()), theta
 
 
-@pytest.mark.parametrize("order", ["ascending", pytest.param("descending", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["ascending", "descending"])
 def test_a_sorted_stream_of_a_function_ends_at_the_fit(order):
     stream, apart, _ = beside_fit("decay", order, 1)
     assert stream.converged_ and apart < 0.3

@@ -130,6 +130,7 @@ def test_polls_of_successive_days_are_correlated():
     assert verdict.word == "correlated" and verdict.coverage_bounds[0] < verdict.coverage < verdict.coverage_bounds[1]
 
 
+@pytest.mark.slow
 def test_flights_drift_in_the_order_of_time_and_do_not_when_shuffled():
     columns = ["dep_delay", "distance", "hour"]
     rows = flights(100_000)[["time_hour", "arr_delay", *columns]].dropna().sort_values("time_hour", kind="stable")
