@@ -128,18 +128,17 @@ class Stop(Exception):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "settings", "options"),
+    ("target", "settings", "options", "stop"),
     [
-        ("kind", {"likelihood": "categorical"}, {}),
-        ("late", {"likelihood": "bernoulli"}, {"passes": 1}),
-        ("kind", {"likelihood": "categorical"}, {"passes": 1}),
-        ("n", {"likelihood": "poisson"}, {}),
-        ("n", {"likelihood": "poisson"}, {"passes": 1}),
-        ("n", {"likelihood": NegativeBinomial(0.5)}, {"engine": "local", "partitions": 2}),
+        ("kind", {"likelihood": "categorical"}, {}, 5),
+        ("late", {"likelihood": "bernoulli"}, {"passes": 1}, 2),
+        ("kind", {"likelihood": "categorical"}, {"passes": 1}, 5),
+        ("n", {"likelihood": "poisson"}, {}, 2),
+        ("n", {"likelihood": "poisson"}, {"passes": 1}, 5),
+        ("n", {"likelihood": NegativeBinomial(0.5)}, {"engine": "local", "partitions": 2}, 2),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("stop", [2, 5])
 def test_a_fit_that_was_interrupted_resumes(data, tmp_path, target, settings, options, stop):
     files = sorted((data / "parts").iterdir())
     classes = None if target == "n" else TargetClasses()
