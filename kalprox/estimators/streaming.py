@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Streaming", "check_offset", "of_good_rows"]
 
 _MAX_PENDING = 100_000  # rows that are held by default until their target comes
+_SHORT = 64  # rows of a batch that a nonlinear model takes as one block, which it may learn row by row
 
 
 class _Held(NamedTuple):
@@ -133,7 +134,7 @@ class Streaming(LearnerEstimator):
             try:
                 if len(rows.y):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
-                    whole = linear or len(rows.y) == 1
+                    whole = linear or len(rows.y) <= min(_SHORT, self._block_rows(rows.X.shape[1]) or _SHORT)
                     learner.learn(self._batch(rows, settings, whole=whole, before=learner.n_rows), settings)
             except ValueError:
                 if of_frame is None:  # there may be a better error

@@ -1,4 +1,4 @@
-"""The rows of a model with another likelihood than the Gaussian since its last fold, learned one by one."""
+"""The rows of short batches since the last fold of a model with another likelihood, learned one by one."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_usable_row
-from kalprox.learning.innovations import Innovations
+from kalprox.base.checks import check_usable, check_usable_row
+from kalprox.learning.innovations import Innovations, in_stds
 from kalprox.learning.linearised import Linearised, filter_has_moved, filter_origin
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, matched_innovations
@@ -16,15 +16,17 @@ from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
+from kalprox.predictive import Predictive
 from kalprox.sources import Block
 
 __all__ = ["MatchedRows"]
 
 _FEW, _MANY, _SHARE = 16, 1024, 4  # the fewest and the most rows that are folded together, and a share of those before
+_SHORT = 64  # rows of a batch up to which they are learned faster one by one than together
 
 
 class MatchedRows(LiveRows):
-    """The single rows since the last fold, and a filter that learned them by moment matching as they came.
+    """The rows of short batches since the last fold, and a filter that learned them one by one by moment matching.
 
     Each row is linearised at the state before it. The linearised rows are folded together, into the same information
     as if they had been folded one by one. In a warm-up the filter starts from the prior, and learns all rows that are
@@ -56,6 +58,7 @@ class MatchedRows(LiveRows):
         self.buffer = RowBuffer(len(center), self.core.fixed.outputs) if buffer is None else buffer
         self.filter: MatchingFilter | ClassFilter | None = None
         self._matched: list[Array] = []  # what the filter returned for each row
+        self._issued: dict[int, Array] = {}  # by the first row of a batch, the errors of what was issued before it
         self._scored: tuple[State, Innovations | None] | None = None  # after the rows
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
@@ -71,56 +74,64 @@ class MatchedRows(LiveRows):
     # ---- learning --------------------------------------------------------------------------------------
 
     def takes(self, block: Block) -> bool:
-        """Whether a batch is one row that the filter can learn."""
+        """Whether the filter can learn the rows of a batch: one row, or a few of positive weight."""
         low, high = self.settings.likelihood.support
         y, weights = block.y, block.weights
         if (block.offset is None) is self.core.fixed.row_offsets:
             return False  # `learn` of the state raises an error that says what is wrong
-        if y.shape[0] != 1 or not self.buffer.fits(block.X, y) or (weights is not None and not weights[0] > 0):
+        if len(y) > _SHORT or not self.buffer.fits(block.X, y) or (weights is not None and not (weights > 0).all()):
             return False
-        if not (low <= y[0] <= high if y.ndim == 1 else low <= y.min() and y.max() <= high):
+        if not (low <= y.min() and y.max() <= high):
             return False
         return self.predicts_row
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
-        """Learn one row that `takes` allows, and return the mean and the std of its prediction if `predict` is True."""
-        weight = None if rows.weights is None else float(rows.weights[0])
-        check_usable_row(rows.X[0], rows.y[0], weight)
+        """Learn the rows of a batch that `takes` allows; for one row, return the mean and the std if `predict`."""
+        single = len(rows) == 1
+        if single:
+            check_usable_row(rows.X[0], rows.y[0], None if rows.weights is None else float(rows.weights[0]))
+        else:
+            check_usable(rows.X, rows.y, rows.weights)
         live = self._live()
         assert live is not None
-        about = {} if rows.offset is None else {"offset": rows.offset}
-        predicted = live.predict(rows.X, **about) if predict else None
-        self._match(live, rows)
+        predicted = _predicted(live, rows) if predict else None
+        self._learn(live, rows)
         start = self._origin
-        if start is not None and filter_has_moved(self.core, start, rows, self._matched[-1][None]):
+        if start is not None and filter_has_moved(self.core, start, rows, np.array(self._matched[-len(rows) :])):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
-        if rows.offset is None:
-            self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
+        if single and rows.offset is None:
+            self.buffer.append_row(rows.X, rows.y, 1, weight=None if rows.weights is None else float(rows.weights[0]))
         else:
-            self.buffer.append(rows, 1)
+            self.buffer.append(rows, len(rows))
         self._scored = None
         return () if predicted is None else (predicted.mean, predicted.std)
 
-    def _match(self, live: MatchingFilter | ClassFilter, rows: Block) -> None:
-        """Let the filter learn one row."""
-        weight = 1.0 if rows.weights is None else float(rows.weights[0])
-        found = live.learn(rows.X[0], rows.y[0], weight, 0.0 if rows.offset is None else float(rows.offset[0]))
-        if found is None:
-            raise ValueError(
-                "The model has no finite value or derivative at the current estimate in row(s) 0 of the block, which "
-                "is rejected. Remove these rows first."
-            )
-        self._matched.append(found)
+    def _learn(self, live: MatchingFilter | ClassFilter, rows: Block) -> None:
+        """Let the filter learn the rows of a batch one by one; if one is rejected, none is learned."""
+        if len(rows) > 1 and self.tracking.scores[0].has_intervals:  # which were issued for all of them together
+            before = _predicted(live, rows)
+            self._issued[len(self._matched)] = in_stds(rows.y - before.mean, before.std)
+        ones, zeros = np.ones(len(rows)), np.zeros(len(rows))
+        weights, offset = ones if rows.weights is None else rows.weights, zeros if rows.offset is None else rows.offset
+        for i, (weight, added) in enumerate(zip(weights.tolist(), offset.tolist(), strict=True)):
+            found = live.learn(rows.X[i], rows.y[i], weight, added)
+            if found is None:
+                self.filter = None  # which has learned some of the rows
+                raise ValueError(
+                    f"The model has no finite value or derivative at the current estimate in row(s) {i} of the block, "
+                    "which is rejected. Remove these rows first."
+                )
+            self._matched.append(found)
 
     # ---- the filter ------------------------------------------------------------------------------------
 
     def _live(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter that includes the rows; None if a coefficient is undetermined."""
         if self.filter is None:
-            self.filter, self._matched = filter_after(self.core.proximal, self.core.fixed), []
+            self.filter, self._matched, self._issued = filter_after(self.core.proximal, self.core.fixed), [], {}
             if self.filter is not None:
-                for i in range(self.buffer.n):
-                    self._match(self.filter, self.buffer.block.part(i, i + 1))
+                for batch in self.buffer.in_batches():
+                    self._learn(self.filter, batch)
         return self.filter
 
     def following(self) -> MatchingFilter | ClassFilter | None:
@@ -146,13 +157,19 @@ class MatchedRows(LiveRows):
             if self.settings.needs_innovations:
                 likelihood, outputs = self.settings.likelihood, self.core.fixed.outputs
                 found = matched_innovations(likelihood, outputs, block.y, matched, all_rows=True)
+                for first, errors in self._issued.items():
+                    found.issued[first : first + len(errors)] = errors
             self._scored = after, found
         return self._scored
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
         kept = {name: value for name, value in vars(self).items() if name != "_origin"}
-        return kept | {"filter": None, "_matched": [], "_scored": None, "_watched": (0, self.tracking)}
+        return kept | {"filter": None, "_matched": [], "_issued": {}, "_scored": None, "_watched": (0, self.tracking)}
+
+
+def _predicted(live: MatchingFilter | ClassFilter, rows: Block) -> Predictive:
+    return live.predict(rows.X, **({} if rows.offset is None else {"offset": rows.offset}))
 
 
 def _copied(a: Array | None) -> Array | None:
