@@ -85,6 +85,8 @@ class Filter:
     root, theta, rss : arrays
         As given, changed in place by every row; in column-major order.
     trace : array of shape (1,)
+    address : int
+        Where the compiled kernel finds all this, if there is one.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class Filter:
         given = self.root, self._heights, self.theta, self.curvature, self.tilt, self.rss, self.trace
         arrays = *given, *self._memory, self.row, self._target, self._found
         self._pointers = _Pointers(p, r, k, full, *map(_address, arrays))
-        self._itself = ctypes.addressof(self._pointers)
+        self.address = ctypes.addressof(self._pointers)
 
     def learn_row(self, target: Any, weight: float) -> tuple[Array, float]:
         """Learn the input that is in `row`, and return its errors, of shape (k,), and its leverage.
@@ -128,7 +130,7 @@ class Filter:
         if self._compiled is not None:
             self._target[:] = target
             self._found[0] = weight
-            self._compiled.kalprox_filter_learn_row(self._itself)
+            self._compiled.kalprox_filter_learn_row(self.address)
             return self._errors, float(self._found[1])
         y = np.broadcast_to(np.asarray(target, float), (1, self.theta.shape[1]))
         if weight > 0:
@@ -153,7 +155,7 @@ class Filter:
         X, y = np.ascontiguousarray(X, float), np.ascontiguousarray(y, float)
         weights = None if weights is None else np.ascontiguousarray(weights, float)
         addresses = (_address(a) for a in (X, y, weights, *found))
-        self._compiled.kalprox_filter_learn(self._itself, len(X), *addresses)
+        self._compiled.kalprox_filter_learn(self.address, len(X), *addresses)
         if weights is not None and not weights.all():
             found.errors[weights == 0] = found.leverages[weights == 0] = np.nan
         return found
@@ -213,6 +215,24 @@ class Filter:
         """Multiply the weights of all rows so far by a number, and the curvature of the penalty with them."""
         self.root *= 1 / math.sqrt(left)
         self.rss *= left
+
+    def walk(self, variance: float) -> None:
+        """Let the first coordinate take a step of this variance. There must be no penalty on it.
+
+        With L u = e for the first unit vector e, V + variance e e' has the root L + c e u' for the c that is used here.
+        """
+        first, root = float(self.root[0, 0]), self.root
+        if self.first_is_alone:
+            root[0, 0] = math.sqrt(first * first + variance)
+            return
+        u = np.linalg.solve(root, np.eye(len(root), 1)[:, 0])
+        square = float(u @ u)
+        root[0] += (math.sqrt(1 + variance * square) - 1) / square * u
+
+    @property
+    def first_is_alone(self) -> bool:
+        """Whether the first column of the root has but one entry, as that of an upper triangle."""
+        return not self.root[1:, 0].any()
 
     def copy(self) -> "Filter":
         """Return a filter that later rows of this one do not change."""

@@ -9,7 +9,7 @@ from kalprox.kernel.build import FOLDER, OFF, library_name
 
 __all__ = ["VERSION", "NotCompiledWarning", "kernel"]
 
-VERSION = 2  # of the functions and of the layout of their arrays; kernel.h has the same number
+VERSION = 3  # of the functions and of the layout of their arrays; kernel.h has the same number
 
 _Numbers, _Address, _Count = ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {  # the types of what they return and take
@@ -21,6 +21,8 @@ _FUNCTIONS = {  # the types of what they return and take
     "kalprox_filter_learn": (None, [_Address, _Count, *[_Address] * 8]),
     "kalprox_filter_learn_row": (None, [_Address]),
     "kalprox_runs_learn": (None, [_Address]),
+    "kalprox_follow": (None, [_Address] * 5),
+    "kalprox_bank_follow": (_Count, [_Address] * 4),
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,10 @@ from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable
+from kalprox.base.pickling import PickledFields
+from kalprox.kernel.followers import CompiledBank
 from kalprox.learning.bank import Bank
-from kalprox.learning.bank_weights import Odds
+from kalprox.learning.bank_weights import RATES, SHARE_OF_RATES, Odds
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.live_rows import LiveRows
@@ -34,21 +37,67 @@ _MANY_DOF = 1e7  # more degrees of freedom are infinitely many
 
 
 @dataclass
-class BankFilter:
+class BankFilter(PickledFields):
     """A filter for each member of a bank, and their odds, updated in place by single rows.
 
     Attributes
     ----------
+    settings : Settings
     filters : list of SquareRootFilter, MomentFilter or MatchedFilter
     odds : Odds
     """
 
+    settings: Settings
     filters: "list[SquareRootFilter | MomentFilter | MatchedFilter]"
     odds: Odds
 
+    @cached_property
+    def _compiled(self) -> CompiledBank | None:
+        """What the compiled kernel sees of the filters, and of the array of the odds; None if it cannot see one."""
+        followers = [one.compiled for one in self.filters if isinstance(one, SquareRootFilter)]
+        seen = [one for one in followers if one is not None]
+        if len(seen) < len(self.filters):
+            return None
+        self.odds = Odds(self.odds.joint.copy())
+        return CompiledBank(seen, self.odds.joint, RATES, SHARE_OF_RATES)
+
+    @cached_property
+    def keeps_digits(self) -> bool:
+        """Whether predictions of the next row are accurate; see `SquareRootFilter` and `MomentFilter`."""
+        exact = (one for one in self.filters if isinstance(one, SquareRootFilter | MomentFilter))
+        return all(one.keeps_digits for one in exact)
+
+    def learn(self, rows: Block) -> Array:
+        """Learn a row, move the odds by what the filters had said of it, and return that, shape (K, 2) or (K, 3)."""
+        self.__dict__.pop("keeps_digits", None)
+        x, y, weight, count = rows.X[0], float(rows.y[0]), 1.0, 1.0
+        own, counts = self.settings.own_variance(rows), self.settings.counts(rows.weights)
+        variance = 1.0 if own is None else float(own[0])
+        if rows.weights is not None:
+            weight, count = float(rows.weights[0]), 1.0 if counts is None else float(counts[0])
+        compiled = self._compiled
+        if compiled is not None:
+            moved, said, log_prob = (
+                compiled.follow(x, y, weight, count, variance),
+                compiled.said.copy(),
+                compiled.log_prob,
+            )
+            if not moved:
+                self.odds.joint[:] = self.odds.after_row(log_prob, count).joint
+            return said
+        said = np.array([_moved(one, x, y, weight, count, variance) for one in self.filters])
+        if said.shape[1] == 2:
+            with np.errstate(divide="ignore"):
+                predicted = self.settings.likelihood.predict(said[:, 0], said[:, 1], Noise.known(1.0))
+                log_prob = predicted.log_prob(np.full(len(said), y))
+        else:
+            log_prob = _student_log_prob(y, *said.T)
+        self.odds = self.odds.after_row(log_prob, count)
+        return said
+
     def copy(self) -> "BankFilter":
         """Return a filter that later rows of this one do not change."""
-        return replace(self, filters=[one.copy() for one in self.filters])
+        return replace(self, filters=[one.copy() for one in self.filters], odds=Odds(self.odds.joint.copy()))
 
     def predict(self, X: Array) -> Predictive:
         """Return the predictive distribution for rows of X."""
@@ -106,7 +155,7 @@ class BankRows(LiveRows):
         live = self._live()
         assert live is not None
         predicted = live.predict(rows.X) if predict else None
-        self._learn(live, rows)
+        self._said.append(live.learn(rows))
         self.buffer.append(rows, 1)
         self._scored = None
         return () if predicted is None else (predicted.mean, predicted.std)
@@ -119,31 +168,9 @@ class BankRows(LiveRows):
             filters = [_filter_of(member) for member in self.state.members]
             if any(one is None for one in filters):
                 return None
-            self.filter, self._said = BankFilter(filters, self.state.odds), []  # type: ignore[arg-type]
-            for i in range(self.buffer.n):
-                self._learn(self.filter, self.buffer.block.part(i, i + 1))
-        if any(
-            isinstance(one, SquareRootFilter | MomentFilter) and not one.keeps_digits for one in self.filter.filters
-        ):
-            return None
-        return self.filter
-
-    def _learn(self, live: BankFilter, rows: Block) -> None:
-        """Let the filters learn one row, and move the odds by what they had said of it."""
-        settings, x, y, weights = self.settings, rows.X[0], float(rows.y[0]), rows.weights
-        own = settings.own_variance(rows)
-        counts = settings.counts(weights)
-        weight = () if weights is None else (float(weights[0]), 1.0 if counts is None else float(counts[0]))
-        variance = 1.0 if own is None else float(own[0])
-        said = np.array([_moved(one, x, y, weight, variance) for one in live.filters])
-        if said.shape[1] == 2:
-            with np.errstate(divide="ignore"):
-                predicted = settings.likelihood.predict(said[:, 0], said[:, 1], Noise.known(1.0))
-                log_prob = predicted.log_prob(np.full(len(said), y))
-        else:
-            log_prob = _student_log_prob(y, *said.T)
-        live.odds = live.odds.after_row(log_prob, 1.0 if counts is None else float(counts[0]))
-        self._said.append(said)
+            self.filter = BankFilter(self.settings, filters, self.state.odds)  # type: ignore[arg-type]
+            self._said = [self.filter.learn(self.buffer.block.part(i, i + 1)) for i in range(self.buffer.n)]
+        return self.filter if self.filter.keeps_digits else None
 
     def following(self) -> BankFilter | None:
         return self._live()
@@ -204,15 +231,15 @@ def _learned(member: State, live: Any, block: Block) -> State:
     return member.followed_by(live, block)
 
 
-def _moved(live: Any, x: Array, y: float, weight: tuple[float, ...], own: float) -> tuple[float, ...]:
+def _moved(live: Any, x: Array, y: float, weight: float, count: float, own: float) -> tuple[float, ...]:
     """Update a filter by a row, and return the mean, the scale and the degrees of freedom it had predicted.
 
     For other likelihoods than the Gaussian these are the output of the model and its variance. `own` is the variance of
     the row's noise in units of the noise variance.
     """
     if isinstance(live, SquareRootFilter | MomentFilter):
-        return tuple(live.follow(x, y, *weight, own=own)[:3])
-    return tuple(live.match(live.design.rows(x[None])[0], y, *weight[:1]))
+        return tuple(live.follow(x, y, weight, count, own=own)[:3])
+    return tuple(live.match(live.design.rows(x[None])[0], y, weight))
 
 
 def _student_log_prob(y: float, mean: Array, std: Array, dof: Array) -> Array:

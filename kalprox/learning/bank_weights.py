@@ -11,10 +11,10 @@ from kalprox.base.tree import Sizes, expect, leaf, state
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["RATES", "ForgetWeights", "Odds", "WeightRecord"]
+__all__ = ["RATES", "SHARE_OF_RATES", "ForgetWeights", "Odds", "WeightRecord"]
 
 RATES = (0.0001, 0.001, 0.01, 0.1)  # the shares of the probability that are divided equally after every row
-_SHARE_OF_RATES = 0.0001
+SHARE_OF_RATES = 0.0001
 _MOST = 256  # points of a record
 
 
@@ -243,7 +243,7 @@ class Odds:
 def _sharing(members: int, count: float) -> Array:
     """Return the matrix that shares joint probabilities, as a vector of M K, among members and rates after a row."""
     M = len(RATES)
-    left, left_of_rates = (1 - np.array(RATES)) ** count, (1 - _SHARE_OF_RATES) ** count
+    left, left_of_rates = (1 - np.array(RATES)) ** count, (1 - SHARE_OF_RATES) ** count
     within = np.zeros((M, members, M, members))
     for m in range(M):
         within[m, :, m] = left[m] * np.eye(members) + (1 - left[m]) / members

@@ -232,8 +232,12 @@ class Exact(Core):
 
         With a penalty that is no fixed quadratic, or that would fade, it is one of moments.
         """
-        settings, kind = self.settings, self.settings.forgetting
-        if not (self.predicts_every_row or (kind.fades and not settings.penalty.penalises and self.targets is None)):
+        settings, kind, one_target = self.settings, self.settings.forgetting, self.targets is None
+        if kind.of_intercept and settings.fit_intercept and self.has_fixed_penalty and one_target:
+            next_row = self.belief.of_next_row
+            made = SquareRootFilter.of(next_row.posterior, next_row.design, settings.noise_var)
+            return made.walking(kind.of_intercept)
+        if not (self.predicts_every_row or (kind.fades and not settings.penalty.penalises and one_target)):
             return filter_of_moments(self.belief)
         made = SquareRootFilter.of(self.belief.posterior, self.belief.design, settings.noise_var)
         if not (kind.fades and kind.forgets):

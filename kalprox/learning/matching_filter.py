@@ -117,7 +117,7 @@ class ClassFilter:
         for a, target in zip(rows[0, :-1], targets[0, :-1], strict=True):
             kernel.row[:] = np.multiply.outer(x, a).ravel()
             kernel.learn_row(target + a @ f, weight)
-        root.rows += weight
+        root.counts.rows += weight
         return found
 
     def _output(self, x: Array) -> tuple[Array, Array]:

@@ -342,7 +342,7 @@ def _moved(
     own = counts = None
     if rows.weights is not None:
         own, counts = settings.own_variance(rows), settings.counts(rows.weights)
-    if isinstance(live, SquareRootFilter) and live.forgetting is None and len(rows) > 1:
+    if isinstance(live, SquareRootFilter) and live.takes_blocks and len(rows) > 1:
         return live.take(rows, own=own, counts=counts)
     found: list[Sequence[Any]] = []
     for i in range(len(rows)):

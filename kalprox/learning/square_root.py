@@ -3,13 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.arrays import Array
+from kalprox.base.pickling import PickledFields
 from kalprox.forgetting import ByRow, Forgetting
 from kalprox.kernel.filter import Filter
+from kalprox.kernel.followers import CompiledFollower, Counts
+from kalprox.kernel.library import kernel
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, in_stds, innovation
 from kalprox.likelihoods import Likelihood
@@ -27,7 +31,7 @@ _WIDEST = 1e4  # the variance of a coefficient, relative to that beside no other
 
 
 @dataclass(eq=False)
-class SquareRootFilter:
+class SquareRootFilter(PickledFields):
     """An estimate and a square root of its covariance, which every row updates in place.
 
     The penalty is replaced by its quadratic expansion at the estimate of the posterior it was made from: exact for a
@@ -42,8 +46,10 @@ class SquareRootFilter:
         The estimates of the coordinates that are not free, and 0 for the others; None if all are free.
     free : array of int or None
         The numbers of the free coordinates.
-    rows, squares : float
-        The number of rows, and the sum of the squared weights that forgetting has left of them.
+    counts : Counts
+        The number of `rows`, and the sum of the `squares` of the weights that forgetting has left of them. With
+        forgetting also what the time since the last row has left of the weights, `elapsed`, and about the largest
+        variance of a coefficient relative to that beside no other one, `width`.
     noise_var : float or None
         None if it is learned.
     targets : int or None
@@ -52,27 +58,23 @@ class SquareRootFilter:
         How single rows fade, if there is no penalty, which would fade with them.
     time : float or None
         The time to which the rows have faded, if they are forgotten by time.
-    elapsed : float
-        What the time since the last row has left of the weights.
     sizes : array of shape (p,) or None
         With forgetting, the sums of squares of the inputs, as much as it has left of each.
-    width : float
-        With forgetting, about the largest variance of a coefficient relative to that beside no other one.
+    walk : float
+        The variance of the step that the intercept takes after every row; 0 if it takes none.
     """
 
     design: Design
     kernel: Filter
     held: Array | None
     free: Array | None
-    rows: float
-    squares: float
+    counts: Counts
     noise_var: float | None
     targets: int | None
     forgetting: Forgetting | None = None
     time: float | None = None
-    elapsed: float = 1.0
     sizes: Array | None = None
-    width: float = 1.0
+    walk: float = 0.0
 
     @classmethod
     def of(
@@ -98,7 +100,8 @@ class SquareRootFilter:
                 slope, H = slope[free], H[free] if H.ndim == 1 else H[np.ix_(free, free)]
             tilt = slope - (H @ part if H.ndim == 2 else H[:, None] * part)
         kernel = Filter(np.asarray(factor.L), part, H, tilt if tilt is not None and tilt.any() else None, rss)
-        return cls(design, kernel, held, free, float(data.rows), float(data.squares), noise_var, targets)
+        counts = Counts(float(data.rows), float(data.squares), 1.0, 1.0)
+        return cls(design, kernel, held, free, counts, noise_var, targets)
 
     def forgetting_by(self, kind: Forgetting, sizes: Array, time: float | None) -> "SquareRootFilter":
         """Return this filter with forgetting: each row fades those before it. There must be no penalty.
@@ -106,8 +109,17 @@ class SquareRootFilter:
         `sizes` are the sums of squares of the inputs so far, and `time` is that of the last row.
         """
         made = replace(self, forgetting=kind, sizes=sizes, time=time)
-        made.width = made._width
+        made.counts.width = made._width
         return made
+
+    def walking(self, variance: float) -> "SquareRootFilter":
+        """Return this filter with an intercept that takes a step after every row. The first must have been taken."""
+        return replace(self, walk=variance)
+
+    @property
+    def rows(self) -> float:
+        """The number of rows, as much as forgetting has left of each."""
+        return self.counts.rows
 
     @property
     def _width(self) -> float:
@@ -118,9 +130,9 @@ class SquareRootFilter:
     @property
     def keeps_digits(self) -> bool:
         """Whether predictions are accurate: digits are lost once nearly all rows of some direction are forgotten."""
-        if self.width > _WIDEST:
-            self.width = self._width
-        return self.width <= _WIDEST
+        if self.counts.width > _WIDEST:
+            self.counts.width = self._width
+        return self.counts.width <= _WIDEST
 
     @property
     def L(self) -> Array:
@@ -146,9 +158,19 @@ class SquareRootFilter:
         Every coordinate must be free. The fields are empty if `predict` is False. The row counts `count` times; `own`
         is the variance of its noise, in units of the noise variance.
         """
-        noise, spread = self.noise() if predict else None, self._spread
+        compiled = self.compiled
+        if compiled is None:
+            return self._follow(x, y, weight, count, own=own, predict=predict)
+        found = compiled.follow(x, y, weight, count, own)
+        return found if predict else ()
+
+    def _follow(
+        self, x: Array, y: Any, weight: float, count: float, *, own: float = 1.0, predict: bool = True
+    ) -> Sequence[Any]:
+        """What `follow` says, in NumPy."""
+        noise, spread, counts = self.noise() if predict else None, self._spread, self.counts
         rows = squares = count
-        left, forget = 1.0, 1.0 if self.forgetting is None else self.forgetting.per_row
+        left, forget = 1.0, self._left
         if forget != 1:  # see `kalprox.sources.forgetting`
             left = forget**count
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
@@ -158,13 +180,44 @@ class SquareRootFilter:
         if self.sizes is not None:
             self.sizes += weight * (inputs * inputs)
         error, leverage = self.kernel.learn_row(self._residual(y), weight)
-        self.rows += rows
-        self.squares += squares
-        self.elapsed = 1.0
+        counts.rows += rows
+        counts.squares += squares
+        counts.elapsed = 1.0
+        if self.walk:
+            self.kernel.walk(self.walk)
         if noise is None:
             return ()
         error = float(error[0]) if self.targets is None else error.copy()
         return innovation(y, y - error, noise[0], noise[1], spread * left * leverage + own)
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether nothing happens between rows, so that `take` learns those of a block as if they came one by one."""
+        return self.forgetting is None and not self.walk
+
+    @property
+    def _left(self) -> float:
+        """What a row leaves of those before it."""
+        return 1.0 if self.forgetting is None else self.forgetting.per_row
+
+    @cached_property
+    def compiled(self) -> CompiledFollower | None:
+        """What the compiled kernel sees of this filter; None if it is not there, or cannot let the intercept walk."""
+        if kernel() is None or (self.walk and not self.kernel.first_is_alone):
+            return None
+        design = self.design
+        about = (design.center, design.center_rest) if design.intercept else (None, None)
+        return CompiledFollower(
+            self.kernel,
+            self.counts,
+            *about,
+            design.offset,
+            design.offset_rest,
+            self.sizes,
+            left=self._left,
+            walk=self.walk,
+            noise_var=self.noise_var,
+        )
 
     def advance(self, time: float) -> None:
         """Let the rows fade in place until the time of the next one."""
@@ -172,19 +225,23 @@ class SquareRootFilter:
         if time != self.time:
             left = float(self.forgetting.left(self.time, time))
             self._fade(left)
-            self.time, self.elapsed = time, self.elapsed * left
+            self.time = time
+            self.counts.elapsed *= left
 
     def _fade(self, left: float) -> None:
         assert self.sizes is not None
         self.kernel.fade(left)
-        self.rows, self.squares = left * self.rows, left**2 * self.squares
         self.sizes *= left
-        self.width /= left
+        counts = self.counts
+        counts.rows *= left
+        counts.squares *= left**2
+        counts.width /= left
 
     @property
     def _spread(self) -> float:
         """By how much forgetting widens the variance of a mean: the sum of the squared weights by that of these."""
-        return self.squares / self.rows / self.elapsed if self.forgetting is not None and self.rows else 1.0
+        counts = self.counts
+        return counts.squares / counts.rows / counts.elapsed if self.forgetting is not None and counts.rows else 1.0
 
     def match(
         self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0, offset: float = 0.0
@@ -204,8 +261,8 @@ class SquareRootFilter:
         if not (total > 0 and math.isfinite(f + leverage + step + 1 / total)):
             return None
         self.kernel.learn_row(before + step, total)
-        self.rows += weight
-        self.squares += weight
+        self.counts.rows += weight
+        self.counts.squares += weight
         return f, leverage, step, curvature
 
     def _input(self, x: Array) -> Array:
@@ -254,14 +311,15 @@ class SquareRootFilter:
         forgets, fading = fading is not None, fading or course(ByRow(1.0), counts)
         weights = weights * fading.worth if forgets else weights
         left = fading.left  # of what was there before the block, when a row is predicted
-        fades = forgets or self.squares != self.rows
+        known_rows, known_squares = self.counts.rows, self.counts.squares
+        fades = forgets or known_squares != known_rows
         error0, s0, bent0 = self._predicted(block.X, y, bends=fades)  # as predicted before the block
-        variance0, _, known = self._noise(self.rows, self.squares, self.kernel.rss, self.kernel.trace[0])
+        variance0, _, known = self._noise(known_rows, known_squares, self.kernel.rss, self.kernel.trace[0])
         parts = [self.kernel.learn(D, targets, weights[rows]) for rows, D, targets in self._parts(block.X, y)]
         error, s, bent, rss, trace = (np.concatenate(values) for values in zip(*parts, strict=True))
-        rows_before = (left * self.rows + fading.rows)[:, None]
+        rows_before = (left * known_rows + fading.rows)[:, None]
         if fades:
-            squares_before = (left**2 * self.squares + fading.squares)[:, None]
+            squares_before = (left**2 * known_squares + fading.squares)[:, None]
             variance, dof, spread = self._noise(rows_before, squares_before, left[:, None] * rss, trace[:, None])
             spread, known = spread / fading.elapsed[:, None], known / fading.elapsed[0]  # that of the row before
             s = ((spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])[:, 0]
@@ -270,8 +328,8 @@ class SquareRootFilter:
             variance, dof, _ = self._noise(rows_before, rows_before, rss, trace[:, None])
         scale = np.sqrt(own + s)[:, None]
         issued = in_stds(error0, np.sqrt(variance0) * np.sqrt(own + s0)[:, None])
-        self.rows += float(counts.sum())
-        self.squares += float(counts.sum())
+        self.counts.rows += float(counts.sum())
+        self.counts.squares += float(counts.sum())
         columns = (y - error, np.sqrt(variance) * scale, dof, scale, issued)
         mean, std, dof, scale, issued = (np.broadcast_to(one, y.shape).reshape(block.y.shape) for one in columns)
         return Innovations(mean, std, dof, scale, issued, together=1)
@@ -302,7 +360,8 @@ class SquareRootFilter:
 
     def copy(self) -> "SquareRootFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
-        return replace(self, kernel=self.kernel.copy(), sizes=None if self.sizes is None else self.sizes.copy())
+        sizes = None if self.sizes is None else self.sizes.copy()
+        return replace(self, kernel=self.kernel.copy(), counts=self.counts.copy(), sizes=sizes)
 
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
@@ -337,8 +396,9 @@ class SquareRootFilter:
         rss: Any = float(self.kernel.rss[0]) if self.targets is None else self.kernel.rss
         if self.noise_var is not None:
             return (self.noise_var if self.targets is None else np.full(len(rss), self.noise_var)), math.inf
-        fading = 1.0 if self.forgetting is None or not self.rows else self.squares / self.rows
-        rows = self.rows / fading
+        counts = self.counts
+        fading = 1.0 if self.forgetting is None or not counts.rows else counts.squares / counts.rows
+        rows = counts.rows / fading
         dof = rows - self.L.shape[1] + float(self.kernel.trace[0])
         if not dof > _ROUNDING * rows:  # as in Noise.learned
             return rss * math.nan, dof
