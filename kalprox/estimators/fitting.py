@@ -284,8 +284,9 @@ class Fitting(Streaming):
         bad, good = check_encoded(encoded, drop=self.missing == "drop")
         arrays = Given(*(None if isinstance(value, str) else value for value in given))
         codes, arrays = of_good_rows(encoded, None, arrays, good)
-        kind = table.schema.field(columns.target).type
-        known = values_of_classes(columns.classes, kind) if columns.classes else None
+        known = None
+        if columns.classes:
+            known = values_of_classes(columns.classes, table.schema.field(columns.target_columns[0]).type)
         labels = codes if known is None else labels_of_targets(codes, known)
         self._new_columns = columns
         try:

@@ -133,8 +133,8 @@ class FormulaColumns:
         if sum(widths) > _MOST:
             raise SourceError(f"formula must not make more than {_MOST:,} columns; leave out interactions of levels.")
         given = self.weight, self.cluster, self.offset, self.exposure, self.time
-        own = [name for name in given if name is not None]
-        if len({*own, *self._left}) < len(own) + len(self._left) or {*own, *self._left} & {*there, *self.levels}:
+        own = [*(name for name in given if name is not None), *self.target_columns]
+        if len(set(own)) < len(own) or {*own} & {*there, *self.levels}:
             raise SourceError(
                 "The target, the weight, offset, exposure, the times, the clusters and the terms must have different "
                 "columns."
@@ -157,7 +157,7 @@ class FormulaColumns:
         return [name for name, terms in used.items() if terms > 1]
 
     @cached_property
-    def _left(self) -> tuple[str, ...]:
+    def target_columns(self) -> tuple[str, ...]:
         """The columns that the target uses."""
         if self.target is None:
             return ()
@@ -204,8 +204,8 @@ class FormulaColumns:
         if self.time is not None:
             numbers, dates = (numbers, (*dates, self.time)) if self.time_is_date else ((*numbers, self.time), dates)
         if self.classes:
-            return Wanted(numbers, (*texts, *self._left), dates, labels)
-        return Wanted((*self._left, *numbers), texts, dates, labels)
+            return Wanted(numbers, (*texts, *self.target_columns), dates, labels)
+        return Wanted((*self.target_columns, *numbers), texts, dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
@@ -234,12 +234,12 @@ class FormulaColumns:
         n = table.num_rows
         y = w = groups = None
         if self.target is not None and self.classes:
-            y = frame[self._left[0]]
+            y = frame[self.target_columns[0]]
         elif self.target is not None:
             y = factor_matrix(self.target, frame)[:, 0]
-            _note_values(cells, table, y[:, None], [self.target], [list(self._left)])
+            _note_values(cells, table, y[:, None], [self.target], [list(self.target_columns)])
             for at in np.flatnonzero(impossible(y, self.low, self.high)).tolist():
-                value = cell_shown(table.column(self._left[0]), at)
+                value = cell_shown(table.column(self.target_columns[0]), at)
                 cells.setdefault(at, Cell(at, self.target, Reason.IMPOSSIBLE, value))
         if self.weight is not None:
             w = frame.pop(self.weight)
@@ -259,10 +259,10 @@ class FormulaColumns:
         """The cells of a table as numbers, levels, classes and labels by column, the bad cells, and notes."""
         pandas = load_formulaic("pandas")
         bad, notes, frame = BadCells(table), CellNotes(table), {}
-        for name in self._left if self.classes else ():
+        for name in self.target_columns if self.classes else ():
             frame[name], faults = encode_classes(table.column(name), self.classes)
             bad.note(name, faults)
-        for name in self.numeric if self.classes else (*self._left, *self.numeric):
+        for name in self.numeric if self.classes else (*self.target_columns, *self.numeric):
             frame[name], faults = (parse_booleans if name in self.booleans else parse_numbers)(table.column(name))
             bad.note(name, faults)
             notes.note_rounded(name, frame[name])

@@ -274,7 +274,7 @@ class RowParser:
     @property
     def _left(self) -> tuple[str, ...]:
         """The columns on the left-hand side of a formula."""
-        return tuple(getattr(self.columns, "_left", ()))
+        return tuple(getattr(self.columns, "target_columns", ()))
 
 
 def stacked(blocks: Sequence[Block]) -> Block:

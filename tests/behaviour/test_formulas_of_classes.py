@@ -62,9 +62,9 @@ def test_the_weights_of_classes_are_those_of_the_rows_in_later_calls_too(frame, 
     weights = frame[target].map(class_weight).to_numpy() * (1.0 if weight is None else frame[weight].to_numpy())
     settings = {"formula": f"{target} ~ x", "weight_kind": "precision"}
     expected = KalproxClassifier(**settings).fit(frame, sample_weight=weights)
-    expected.partial_fit(frame[:50], sample_weight=weights[:50])
+    expected.partial_fit(frame[:100], sample_weight=weights[:100])
     model = KalproxClassifier(**settings, class_weight=class_weight, missing="drop").fit(frame, sample_weight=weight)
-    later, labels = frame[:50], frame[target][:50]
+    later, labels = frame[:100], frame[target][:100]  # more rows than are learned one by one
     if way == "frame":
         model.partial_fit(later)
     elif way == "polars":
@@ -72,9 +72,15 @@ def test_the_weights_of_classes_are_those_of_the_rows_in_later_calls_too(frame, 
     elif way == "labels":
         model.partial_fit(later.drop(columns=target), labels)
     else:
-        model.partial_fit(later.drop(columns=target), np.full(50, np.nan), keys=range(50))
-        model.learn_late(range(50), labels)
+        model.partial_fit(later.drop(columns=target), np.full(100, np.nan), keys=range(100))
+        model.learn_late(range(100), labels)
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-10)
+
+
+def test_a_target_may_be_named_like_a_keyword(frame):
+    model = KalproxClassifier(formula="`class` ~ x").fit(frame.rename(columns={"y": "class"}))
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    np.testing.assert_array_equal(model.coef_, KalproxClassifier(formula="y ~ x").fit(frame).coef_)
 
 
 def test_balanced_weights_need_all_rows(frame):
