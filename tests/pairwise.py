@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["cover", "product"]
+__all__ = ["cover", "pairs", "product"]
 
 
 def cover(cases: Sequence[Collection[Any]], together: int = 2) -> list[bool]:
@@ -22,6 +22,13 @@ def cover(cases: Sequence[Collection[Any]], together: int = 2) -> list[bool]:
         taken[best] = True
         missing -= sets[best]
     return taken
+
+
+def pairs(*arguments: Iterable[Any]) -> list[Any]:
+    """Return as many combinations of the levels of some arguments as have every pair of levels, as parameters."""
+    cases = list(itertools.product(*arguments))
+    taken = cover([list(enumerate(map(repr, case))) for case in cases])
+    return [case for case, one in zip(cases, taken, strict=True) if one]
 
 
 def product(*arguments: Iterable[Any]) -> list[Any]:

@@ -63,7 +63,8 @@ class Tracking:
         changes = None if self.detector is None else self.detector.changes
         missingness = None if (informative := self.informative) is None else informative.check()
         targets = self.scores if len(self.scores) > 1 else ()
-        whole = reduce(lambda one, other: one.merge(other), self.scores)
+        told = [one for one in self.scores if float(one.rows) or float(one.undetermined)]
+        whole = reduce(lambda one, other: one.merge(other), told or self.scores[:1])
         about: dict[str, Any] = {"changes": changes, "targets": targets, "missingness": missingness}
         return replace(whole, not_judged=self.not_judged or whole.not_judged, **about)
 

@@ -33,23 +33,23 @@ def test_twenty_rows_are_enough_for_what_cross_validation_finds():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "d"), [(15, 8), (22, 12), (31, 8), (39, 12), (40, 12), (70, 20), (100, 12)])
+@pytest.mark.parametrize(("n", "d"), [(15, 8), (22, 12), (39, 12), (40, 12), (70, 20)])
 def test_the_risk_is_that_of_cross_validation(n, d):
-    ours, theirs = risks(n, d, 40, LassoCV(cv=5), penalty="l1")
+    ours, theirs = risks(n, d, 25, LassoCV(cv=5), penalty="l1")
     assert ours < 1.3 * theirs
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 40, 60])
 def test_the_risk_is_that_of_cross_validation_with_twice_as_many_columns_as_rows(n):
-    ours, theirs = risks(n, 2 * n, 25, LassoCV(cv=5), penalty="l1")
+    ours, theirs = risks(n, 2 * n, 15, LassoCV(cv=5), penalty="l1")
     assert ours < 1.3 * theirs
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [18, 36, 80])
 def test_the_risk_of_an_elastic_net_is_that_of_cross_validation(n):
-    ours, theirs = risks(n, 10, 25, ElasticNetCV(l1_ratio=0.7, cv=5), penalty=penalties.ElasticNet(0.7))
+    ours, theirs = risks(n, 10, 15, ElasticNetCV(l1_ratio=0.7, cv=5), penalty=penalties.ElasticNet(0.7))
     assert ours < 1.3 * theirs
 
 

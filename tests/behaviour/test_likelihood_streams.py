@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairwise import pairs
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.forgetting import ByTime
@@ -46,9 +47,7 @@ def about(setting, rows):
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 7, N])
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize(("likelihood", "setting", "length"), pairs(LIKELIHOODS, SETTINGS, [1, 7, N]))
 def test_a_stream_is_learned_read_and_saved_from_its_first_rows_on(likelihood, setting, length, tmp_path):
     X, y = rows_of(likelihood)
     model = model_of(likelihood, setting)

@@ -164,9 +164,9 @@ def test_the_mixture_beats_every_member_where_the_drift_changes():
 
 @pytest.mark.slow
 def test_intervals_of_the_mixture_cover_on_drifting_streams():
-    """The number inside is binomial if the predictions are right: |z| < 3.5 over all streams, 2,400 rows."""
+    """The number inside is binomial if the predictions are right: |z| < 3.5 over all streams, 1,500 rows."""
     inside = rows = 0
-    for seed in range(8):
+    for seed in range(5):
         X, y = drifting(seed, n=500, step=0.1, level=0.1)
         model = KalproxRegressor(forget="auto", penalty="ridge")
         model.partial_fit(X[:200], y[:200])

@@ -134,6 +134,7 @@ def test_rows_that_could_not_be_predicted():
 
 # ---- a stream --------------------------------------------------------------------------------------
 
+KINDS = ["", "targets", "frequency", "precision"]
 STREAMS = {
     "none": {"penalty": None},
     "ridge": {"alpha": 5.0},
@@ -159,8 +160,9 @@ def score(X, y, w, size, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["", "targets", "frequency", "precision"])
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, KINDS[(i + j) % 4]) for i, name in enumerate(STREAMS) for j in range(2)]
+)
 def test_the_score_does_not_depend_on_the_batches(name, kind):
     settings = STREAMS[name]
     # Rows of weight 3 move the count by 3. Where alpha is chosen, the noise level of a fit lags by up to half the rows.

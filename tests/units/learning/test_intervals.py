@@ -137,7 +137,7 @@ def test_the_anytime_interval_is_that_of_the_formula(settings):
 @pytest.mark.parametrize("kind", ["noise", "trend", "late"])
 def test_of_400_looks_none_misses_in_95_of_100_streams(kind):
     """The streams have the same X, as targets of one model: given X, they are independent."""
-    looks, streams, d = 400, 150, 2
+    looks, streams, d = 400, 200, 2
     rng = np.random.default_rng(0)
     X = rng.normal(size=(10 + looks, d))
     if kind == "trend":

@@ -421,10 +421,10 @@ def test_wide_classes_are_judged_by_what_the_rows_say(length):
 @pytest.mark.parametrize("length", [1, 100, 1000])
 def test_false_alarms_about_classes_in_a_warm_up_are_few(length):
     words = []
-    for seed in range(300, 340):
+    for seed in range(300, 320):
         X, y = classes_of(1000, 50, seed, 0.28)
         model = KalproxClassifier(alpha=12.5)
         for i in range(0, 1000, length):
             model.partial_fit(X[i : i + length], y[i : i + length], classes=[0, 1])
         words.append(model.diagnostics_.verdict().word)
-    assert len(words) - words.count("calibrated") <= binom.ppf(0.995, 40, 0.02)
+    assert len(words) - words.count("calibrated") <= binom.ppf(0.995, 20, 0.02)

@@ -348,12 +348,12 @@ def test_the_score_is_that_of_the_likelihood(name):
 @pytest.mark.slow
 def test_prequential_scores_of_a_classifier_are_those_of_its_predictions(monkeypatch):
     monkeypatch.setattr("kalprox.learning.linearised._FEW", 0)  # rows of the warm-up are predicted one by one otherwise
-    X, y = yes_or_no(6000)
+    X, y = yes_or_no(6000)  # batches of up to 64 rows are predicted one by one
     model, made = KalproxClassifier(), []
-    for start in range(0, 6000, 50):
-        batch = slice(start, start + 50)
+    for start in range(0, 6000, 75):
+        batch = slice(start, start + 75)
         judged = float(model.diagnostics_.rows) if start else 0.0
-        p = model.predict_proba(X[batch])[:, 1] if start else np.full(50, np.nan)
+        p = model.predict_proba(X[batch])[:, 1] if start else np.full(75, np.nan)
         model.partial_fit(X[batch], y[batch], classes=[0, 1])
         if model.diagnostics_.rows > judged:
             made.append((p, y[batch]))
