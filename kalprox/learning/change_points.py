@@ -113,15 +113,14 @@ class ChangeDetector:
 
         `belief` is the one before the block, of which this is the `first` part or a later one.
         """
-        settings, known = belief.settings, np.ones(len(block), bool)
-        if block.weights is not None:
-            known = block.weights > 0
+        settings, block = belief.settings, block.weighted()
+        weights = np.asarray(block.weights)
+        known = weights > 0
         if not known.any():
             return self
         new = self._with_reference(belief) if first and self.kind == "residuals" else self
         if new.kind == "residuals" and not len(new.reference):
             return replace(new, rows=new.rows + int(known.sum()))
-        weights = np.ones(len(block)) if block.weights is None else block.weights
         counts = np.ones(len(block)) if settings.weight_kind == "precision" else weights
         times = np.full(len(block), np.nan) if block.times is None else block.times
         X, y = new._observed(block, belief)

@@ -13,7 +13,7 @@ each time that they have doubled, until there are enough of them; see `Gaps`.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -32,7 +32,7 @@ _SAMPLE = 2048  # rows of a first batch that the steps go over
 _ENOUGH = 50  # rows for each feature, in which any two of them are known, that make moments reliable
 _FEW = 15  # such rows, below which intervals of coefficients were seen to cover less than 93% in place of 95%
 _MOST_BYTES = 1 << 25  # of rows that are held
-_ABOUT = ("weights", "groups", "offset", "times")  # what is held of rows besides X and y
+_LABELS = ("groups", "offset", "times")  # what all rows that are held have, or none
 _SHARE = 0.05  # of the rows without a feature, below which these errors are small
 _LONG = 10  # a stream as many times as long as its early rows, after which these matter little
 
@@ -106,7 +106,7 @@ class FeatureMoments:
             before, moments = moments, moments._expected(X[some], weights[some])
             if moments.weight == 0 or before._far_from(moments) < _STILL:
                 break
-        return replace(moments, seen=seen)._expected(X, weights) if len(some) < len(X) else replace(moments, seen=seen)
+        return moments._expected(X, weights) if len(some) < len(X) else moments
 
     @classmethod
     def of_information(cls, info: Information, *, with_cov: bool) -> "FeatureMoments":
@@ -120,7 +120,7 @@ class FeatureMoments:
 
     def _expected(self, X: Array, weights: Array) -> "FeatureMoments":
         """Return the moments of rows alone, completed under these moments: one step of EM."""
-        return replace(self, weight=0.0).after(X, self.completed(X, weights=weights), weights, seen=self.seen)
+        return replace(self._of_rows(X, self.completed(X, weights=weights), weights), seen=self.seen)
 
     def _far_from(self, other: "FeatureMoments") -> float:
         """Return the largest difference between two covariances, in units of standard deviations."""
@@ -225,29 +225,26 @@ class FeatureMoments:
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def after(
-        self, X: Array, completed: Completed, weights: Array, left: float = 1.0, seen: Array | None = None
-    ) -> "FeatureMoments":
-        """Return the moments after more rows, which were completed; `left` is what is left of those before.
-
-        `seen` is that of the result, if it is known.
-        """
-        new = float(weights.sum())
-        before = self.weight * left
-        total = before + new
-        known = ~np.isnan(X)
-        seen = self.seen * left + weights @ known if seen is None else seen
-        if new == 0:
+    def after(self, X: Array, completed: Completed, weights: Array, left: float = 1.0) -> "FeatureMoments":
+        """Return the moments after more rows, which were completed; `left` is what is left of those before."""
+        if not weights.any():
             return self
+        before = replace(self, weight=left * self.weight, seen=left * self.seen)
+        return before.merge(self._of_rows(X, completed, weights))
+
+    def _of_rows(self, X: Array, completed: Completed, weights: Array) -> "FeatureMoments":
+        """Return the moments of rows alone, which were completed under these moments."""
+        known, total = ~np.isnan(X), float(weights.sum())
+        seen = weights @ known
         if self.cov is None:
             moved = weights @ np.where(known, X - self.mean, 0.0)
-            return replace(self, weight=total, mean=self.mean + moved / np.where(seen > 0, seen, 1.0), seen=seen)
-        mean = self.mean + weights @ (completed.X - self.mean) / new
+            return FeatureMoments(total, self.mean + moved / np.where(seen > 0, seen, 1.0), seen)
+        if total == 0:
+            return replace(self, weight=0.0, seen=seen)
+        mean = self.mean + weights @ (completed.X - self.mean) / total
         rest = completed.X - mean
-        apart = mean - self.mean
         scatter = (rest.T * weights) @ rest + (0.0 if completed.spread is None else completed.spread)
-        cov = (before * self.cov + scatter + before * new / total * np.outer(apart, apart)) / total
-        return FeatureMoments(total, self.mean + new / total * apart, seen, cov)
+        return FeatureMoments(total, mean, seen, scatter / total)
 
     def merge(self, other: "FeatureMoments") -> "FeatureMoments":
         """Return the moments of the rows of both."""
@@ -302,12 +299,11 @@ class Gaps:
 
     def holding(self, block: Block, *, start: bool) -> "Gaps":
         """Return the account with one more block, as it came, if all rows before it are held or it is the first."""
-        about = {name: getattr(block, name) for name in _ABOUT}
-        known = {name for name in _ABOUT[1:] if about[name] is not None}
-        like = next(({name for name in _ABOUT[1:] if getattr(one, name) is not None} for one in self.held or ()), known)
-        if (self.held is None and not start) or known != like:
+        held = () if start and self.held is None else self.held
+        if held is None or (held and _labelled(held[0]) != _labelled(block)):
             return replace(self, held=None)
-        return replace(self, held=(*(self.held or ()), Block(np.array(block.X), np.array(block.y), **about)))
+        about = {name: getattr(block, name) for name in ("weights", *_LABELS)}
+        return replace(self, held=(*held, Block(np.array(block.X), np.array(block.y), **about)))
 
     def counted(self, rows: int, *, relearned: bool) -> "Gaps":
         """Return the account after so many rows in all: these are early ones, unless they are held and `relearned`."""
@@ -336,11 +332,7 @@ class Gaps:
     def held_rows(self) -> Block:
         """The rows that are held, as one block."""
         assert self.held
-        weights = [np.ones(len(one)) if one.weights is None else one.weights for one in self.held]
-        plain = all(one.weights is None for one in self.held)
-        about = {name: [getattr(one, name) for one in self.held] for name in ("X", "y", *_ABOUT[1:])}
-        rows: dict[str, Any] = {name: None if a[0] is None else np.concatenate(a) for name, a in about.items()}
-        return Block(**rows, weights=None if plain else np.concatenate(weights))
+        return Block.joined(self.held)
 
     @property
     def is_due(self) -> bool:
@@ -369,3 +361,8 @@ class Gaps:
             None if self.moments is None or other.moments is None else self.moments.merge(other.moments),
             early=self.early + other.early,
         )
+
+
+def _labelled(block: Block) -> list[bool]:
+    """Return which of `_LABELS` the rows of a block have."""
+    return [getattr(block, name) is not None for name in _LABELS]

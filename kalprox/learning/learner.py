@@ -13,11 +13,10 @@ from kalprox.calibration.classes import Probabilities
 from kalprox.learning.belief import Belief
 from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.changing import check_alike, settings_for
-from kalprox.learning.completing import GapReader, moments_of
 from kalprox.learning.compose import fitted, kind_of, started
 from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge, pull_of_penalty
 from kalprox.learning.fingerprint import SIZE, check_apart
-from kalprox.learning.gapped import completed_source, learn_with_gaps
+from kalprox.learning.gapped import GapReader, completed_source, learn_with_gaps
 from kalprox.learning.gaps import Gaps
 from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
@@ -184,7 +183,7 @@ class Learner:
         merged = np.concatenate([one.merged if len(one.merged) else own[i] for i, one in enumerate(both)])
         gaps = [one.gaps for one in both]
         if any(one.moments is not None for one in gaps):  # else the information has those of all rows
-            gaps = [replace(one.gaps, moments=moments_of(one.state, one.gaps, one.settings)) for one in both]
+            gaps = [replace(one.gaps, moments=GapReader.of(one.state, one.gaps, one.settings).moments) for one in both]
         account, pending = gaps[0].merge(gaps[1]), PendingRows.merged(self.pending, other.pending)
         if distance := state.belief.merge_distance:
             warnings.warn(doubt_of_merge(distance), ApproximateMerge, stacklevel=3)

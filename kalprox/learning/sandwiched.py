@@ -214,10 +214,7 @@ def _scores_of_held(state: State, groups: tuple[str, ...]) -> Sandwich:
 def _held_source(before: Core, groups: tuple[str, ...], *more: Block) -> Source:
     """Return the rows of a warm-up and more rows, in these clusters."""
     rows = before.held_rows()
-    parts = [one if one.weights is not None else replace(one, weights=np.ones(len(one))) for one in more]
-    parts = parts if rows is None else [rows, *parts]
-    joined: dict[str, Any] = {
-        name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
-        for name in ("X", "y", "weights", "offset", "times")
-    }
-    return ArraySource(**joined, groups=np.array(groups) if groups else None)
+    joined = Block.joined([*([] if rows is None else [rows]), *more]).weighted()
+    about: dict[str, Any] = {"offset": joined.offset, "times": joined.times}
+    about["groups"] = np.array(groups) if groups else None
+    return ArraySource(joined.X, joined.y, joined.weights, **about)

@@ -63,15 +63,14 @@ class WindowRows:
 
     def after(self, block: Block) -> "WindowRows":
         """Return the window after a block of rows; rows of weight 0 are no rows."""
-        X, y, weights = block.X, block.y, block.weights
-        if weights is not None and not (some := weights > 0).all():
-            X, y, weights = X[some], y[some], weights[some]
-        if len(X) == 0:
+        rows = Block(block.X, block.y, block.weights)
+        rows = rows if rows.weights is None else rows.at(rows.weights > 0)
+        if not len(rows):
             return self
-        if len(X) >= self.size:
-            last, start = slice(len(X) - self.size, None), self.empty(self.size, self.kind, X.shape[1], self._targets)
-            return start._with(Block(X[last], y[last], None if weights is None else weights[last]))
-        found = self._with(Block(X, y, weights))
+        if len(rows) >= self.size:
+            start = self.empty(self.size, self.kind, self.added.d, self._targets)
+            return start._with(rows.part(len(rows) - self.size, len(rows)))
+        found = self._with(rows)
         extra = len(found) - self.size
         return found if extra <= 0 else found._without(extra)
 
@@ -87,11 +86,9 @@ class WindowRows:
 
     def _with(self, rows: Block) -> "WindowRows":
         rows = replace(rows, X=np.array(rows.X), y=np.array(rows.y))
-        if rows.weights is None and any(chunk.weights is not None for chunk in self.new[-1:]):
-            rows = replace(rows, weights=np.ones(len(rows)))
         added, new, length = self._folded(self.added, rows), list(self.new), max(_CHUNK, rows.X.shape[1])
         if new and len(new[-1]) < length:
-            rows = _joined(new.pop(), rows)
+            rows = Block.joined([new.pop(), rows])
         new += [rows.part(i, i + length) for i in range(0, len(rows), length)]
         return replace(self, new=tuple(new), added=added)
 
@@ -133,11 +130,3 @@ class WindowRows:
 def _zero(d: int, targets: int | None) -> Information:
     zero = Information.zero(d, targets)
     return replace(zero, T=zero.T[:1])  # the triangle has no more rows than were learned
-
-
-def _joined(first: Block, second: Block) -> Block:
-    weights = None
-    if first.weights is not None or second.weights is not None:
-        both = (np.ones(len(rows)) if rows.weights is None else rows.weights for rows in (first, second))
-        weights = np.concatenate(list(both))
-    return Block(np.concatenate([first.X, second.X]), np.concatenate([first.y, second.y]), weights)

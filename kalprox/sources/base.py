@@ -5,7 +5,8 @@ block and adds up what it returns. Arrays in memory, files and partitions on a c
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
-__all__ = ["Block", "Counts", "Folded", "Source", "concatenated", "fold_blocks"]
+__all__ = ["Block", "Counts", "Folded", "MappedSource", "Source", "concatenated", "fold_blocks"]
 
 _MAX_SIDES = 64
 T = TypeVar("T")
@@ -88,12 +89,27 @@ class Block:
 
     def part(self, start: int, stop: int) -> "Block":
         """The good rows from `start` to `stop`, without an account of what was read to find them."""
-        if start == 0 and stop >= len(self):
-            return self
-        rows = slice(start, stop)
+        return self if start == 0 and stop >= len(self) else self.at(slice(start, stop))
+
+    def at(self, rows: Any) -> "Block":
+        """Some of the good rows, given as a slice, by their numbers or by a mask, without such an account."""
         names = ("weights", "groups", "offset", "times", "noise", "missing")
         about: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
         return Block(self.X[rows], self.y[rows], **about)
+
+    @classmethod
+    def joined(cls, blocks: Sequence["Block"]) -> "Block":
+        """The good rows of blocks one after the other; if some blocks have weights, those of the others are 1."""
+        if any(block.weights is not None for block in blocks):
+            blocks = [block.weighted() for block in blocks]
+        names = ("X", "y", "weights", "groups", "offset", "times", "noise", "missing")
+        columns = {name: [getattr(block, name) for block in blocks] for name in names}
+        about: dict[str, Any] = {name: None if a[0] is None else np.concatenate(a) for name, a in columns.items()}
+        return cls(**about)
+
+    def weighted(self) -> "Block":
+        """The block with weights, 1 if it had none."""
+        return self if self.weights is not None else replace(self, weights=np.ones(len(self)))
 
     def ranges(self) -> tuple[Array, Array]:
         """The minimum and the maximum of each column of X, which must have two dimensions and a row."""
@@ -149,6 +165,28 @@ class Source(Protocol):
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """Apply `part` to every block that has good rows, and add the results with `+`: one pass."""
+
+
+@dataclass(frozen=True)
+class MappedSource:
+    """A source whose blocks a function has changed. An engine pickles the function."""
+
+    source: Source
+    change: Callable[[Block], Block]
+
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """Make one pass; see `Source`."""
+        return self.source.fold(partial(_changed, self.change, part))
+
+    def sample(self, rows: int, least: int) -> "MappedSource | None":
+        """Return a part of the rows, if the source can give one; see `kalprox.sources.ArraySource`."""
+        sample = getattr(self.source, "sample", None)
+        part = None if sample is None else sample(rows, least)
+        return None if part is None else MappedSource(part, self.change)
+
+
+def _changed(change: Callable[[Block], Block], part: Callable[[Block], T], block: Block) -> T:
+    return part(change(block))
 
 
 def fold_blocks(blocks: Iterable[Block], part: Callable[[Block], T]) -> Folded[T]:

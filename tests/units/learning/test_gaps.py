@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kalprox import KalproxClassifier
 from kalprox.base.tree import Saved, flatten
 from kalprox.information import Information
 from kalprox.learning.gaps import FeatureMoments, Gaps
@@ -175,3 +176,15 @@ def test_accounts_add():
     both = one.merge(Gaps(unlabelled=1))
     assert both.unlabelled == 4 and both.rows == one.rows and both.moments is None
     np.testing.assert_array_equal(one.merge(one).cells, 2 * one.cells)
+
+
+def test_the_moments_of_classes_are_those_of_all_rows_in_short_and_long_batches():
+    """Batches of more than 64 rows of classes come as a source of blocks; their rows are held as others are."""
+    X, Z = _rows(340)
+    y = (X[:, 0] > MEAN[0]).astype(int)
+    model = KalproxClassifier(missing="marginalize")
+    for start, stop in ((0, 20), (20, 320), (320, 340)):
+        model.partial_fit(Z[start:stop], y[start:stop], classes=[0, 1])
+    found, whole = model._learner.gaps.moments, FeatureMoments.of_batch(Z, np.ones(340), with_cov=True)
+    assert found.weight == 340
+    np.testing.assert_allclose(found.mean, whole.mean, atol=0.1)
