@@ -34,7 +34,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
-from kalprox.sources.weighting import CountedSource, check_weight_kind
+from kalprox.sources.weighting import check_weight_kind, counted_source
 from kalprox.structures import Dense, Structure, structure_of
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def refine(
     kind, read = (Problem, _read) if dense else _of_structure(form)
     rows = as_source(source, keep_sparse=not dense)
     with _passes_shown(progress) as watch:
-        problem = kind(model, likelihood, regularizer, CountedSource(rows, weight_kind), prior, watch)
+        problem = kind(model, likelihood, regularizer, counted_source(rows, weight_kind), prior, watch)
         point, left, change = _descended(problem, rows, weight_kind, theta, max_passes, tol, exact)
         verdict = _verdict(problem, point, left, change, max_passes, tol)
         result = read(problem, point, gamma, *verdict)
@@ -335,7 +335,7 @@ def _from_sample(
     part = None if sample is None else sample(size, _LARGE * size)
     if part is None:
         return None
-    counted = CountedSource(part, weight_kind)
+    counted = counted_source(part, weight_kind)
     about = Problem(problem.model, problem.given, problem.regularizer, counted, problem.before)
     result = descend_jointly(about, theta, max_passes, _ROUGH)
     start = None if result is None else about.at(theta)  # with the parameter found

@@ -20,7 +20,7 @@ from kalprox.large.information import Structured, informing_share, piece_rows
 from kalprox.large.low_rank import PlusLowRank
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts
-from kalprox.learning.design import Design, DesignedSource, Moments
+from kalprox.learning.design import Design, Moments
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.linearised_belief import contrasts
 from kalprox.learning.rules import check
@@ -34,6 +34,7 @@ from kalprox.noise import Noise
 from kalprox.posterior import Posterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.sources.base import MappedSource
 
 __all__ = ["StructuredState"]
 
@@ -424,7 +425,7 @@ class StructuredState(Core):
 def _designed(source: Source, design: Design) -> Source:
     """Return a source of the inputs of h. Those of a sparse X are made once, and not in every pass."""
     if not isinstance(source, ArraySource) or not source.keep_sparse:
-        return DesignedSource(source, design)
+        return MappedSource(source, design.block)
     about: dict[str, Any] = {name: getattr(source, name) for name in ("counts", "squares", "groups", "times", "noise")}
     X = design.rows(source.X, source.offset)
     return ArraySource(X, source.y, source.weights, keep_sparse=True, **about)

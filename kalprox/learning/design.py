@@ -1,9 +1,8 @@
 """The design: how rows of X become inputs of the model h, and how theta becomes coefficients."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -13,11 +12,9 @@ from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.models import Model, Offset
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block, Folded, Source
+from kalprox.sources import Block
 
-__all__ = ["Design", "DesignedSource", "Moments"]
-
-T = TypeVar("T")
+__all__ = ["Design", "Moments"]
 
 
 @state
@@ -244,25 +241,3 @@ class Design(PickledFields):
             return J
         top = np.concatenate([[1.0], -self.center / self.scale])
         return np.vstack([top, np.hstack([np.zeros((len(J), 1)), J])])
-
-
-@dataclass(frozen=True)
-class DesignedSource:
-    """A source whose blocks have the inputs of h in place of X."""
-
-    source: Source
-    design: Design
-
-    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
-        """Make one pass; see `kalprox.sources.Source`."""
-        return self.source.fold(partial(_through, self.design, part))
-
-    def sample(self, rows: int, least: int) -> "DesignedSource | None":
-        """Return a part of the rows, if the source can give one; see `kalprox.sources.ArraySource`."""
-        sample = getattr(self.source, "sample", None)
-        part = None if sample is None else sample(rows, least)
-        return None if part is None else DesignedSource(part, self.design)
-
-
-def _through(design: Design, part: Callable[[Block], T], block: Block) -> T:
-    return part(design.block(block))

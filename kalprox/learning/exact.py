@@ -33,7 +33,7 @@ from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import course, faded
 from kalprox.sources.times import check_later
-from kalprox.sources.weighting import CountedSource, counts_of
+from kalprox.sources.weighting import counted_source, counts_of
 
 __all__ = ["Exact", "Visit", "Weighted", "next_cut"]
 
@@ -146,7 +146,7 @@ class Exact(Core):
     def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
         """Fit in one pass to a source without an order of rows."""
         check(settings, way="no order")
-        folded = CountedSource(source, settings.weight_kind).fold(Information.from_block)
+        folded = counted_source(source, settings.weight_kind).fold(Information.from_block)
         check_any_row(folded.counts)
         assert folded.total is not None
         return cls(settings, folded.total), folded.counts

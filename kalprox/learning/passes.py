@@ -13,7 +13,7 @@ from kalprox.algorithms.refine import refine
 from kalprox.algorithms.state import ProximalState
 from kalprox.algorithms.warmup import skew_of
 from kalprox.base.arrays import Array
-from kalprox.learning.design import Design, DesignedSource
+from kalprox.learning.design import Design
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import check_any_row
@@ -21,6 +21,7 @@ from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import coef_regularizer, first_theta, sums_to_zero
 from kalprox.posterior import InformationPosterior
 from kalprox.sources import Counts, Source
+from kalprox.sources.base import MappedSource
 from kalprox.sources.times import in_order
 
 __all__ = ["FittedInPasses", "faded_source", "filter_of", "fitted_in_passes", "forget_of"]
@@ -80,7 +81,7 @@ def fitted_in_passes(
     options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
     options |= {"weight_kind": settings.weight_kind, "likelihood": settings.likelihood}
     prior = sums_to_zero(settings, design, folded.total.X)
-    model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
+    model, rows = design.model(settings.model(design.outputs)), MappedSource(source, design.block)
     out = refine(model, g, rows, first, prior=prior, **options)
     state = filter_of(settings, design).init(out.mean, None)
     state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)

@@ -1,19 +1,17 @@
 """What the weights of rows mean: how often a row counts, or how precise it is."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.sources.base import Block, Folded, Source
+from kalprox.sources.base import Block, MappedSource, Source
 
-__all__ = ["WEIGHT_KINDS", "CountedSource", "check_weight_kind", "counted", "counts_of", "relative_precision"]
+__all__ = ["WEIGHT_KINDS", "check_weight_kind", "counted", "counted_source", "counts_of", "relative_precision"]
 
 WEIGHT_KINDS = ("frequency", "precision")
-T = TypeVar("T")
 
 
 def check_weight_kind(kind: str) -> None:
@@ -59,17 +57,6 @@ def counted(block: Block, kind: str) -> Block:
     return block if counts is None else replace(block, counts=counts)
 
 
-@dataclass(frozen=True)
-class CountedSource:
-    """A source whose blocks have the counts of their rows."""
-
-    source: Source
-    kind: str
-
-    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
-        """Make one pass; see `kalprox.sources.Source`."""
-        return self.source.fold(partial(_through, self.kind, part))
-
-
-def _through(kind: str, part: Callable[[Block], T], block: Block) -> T:
-    return part(counted(block, kind))
+def counted_source(source: Source, kind: str) -> Source:
+    """Return the source with the counts of its rows."""
+    return MappedSource(source, partial(counted, kind=kind))
