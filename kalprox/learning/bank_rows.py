@@ -28,7 +28,7 @@ from kalprox.predictive import Predictive, Student, mixed
 from kalprox.sources import Block
 
 if TYPE_CHECKING:
-    from kalprox.learning.matched_filter import MatchedFilter
+    from kalprox.learning.matching_filter import MatchedFilter
 
 __all__ = ["BankFilter", "BankRows"]
 

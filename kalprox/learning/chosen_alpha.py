@@ -7,13 +7,12 @@ from typing import Any, ClassVar, Self
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, state
 from kalprox.learning.alpha_family import AlphaFamily
-from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.exact import Exact, Visit, Weighted, next_cut
 from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.linear_rows import LinearRows
 from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
-from kalprox.learning.ridge_evidence import AlphaChoice
+from kalprox.learning.ridge_evidence import AlphaChoice, EvidenceSearch
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import FIRST_PIECE, State
 from kalprox.sources import Block

@@ -14,7 +14,7 @@ from kalprox.information import Information
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.matched_filter import MatchedFilter
+from kalprox.learning.matching_filter import MatchedFilter
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Core
 from kalprox.learning.targets import Seen, check_targets
@@ -137,8 +137,7 @@ class Matched(Core):
 
     def followed_by(self, live: MatchedFilter, block: Block) -> "Matched":
         """Return the state after rows that a filter has learned since this state."""
-        weighted = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
-        new = Seen.of(self.settings, weighted)
+        new = Seen.of(self.settings, block.weighted())
         seen = self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
         return replace(self, A=np.ascontiguousarray(live.A), b=live.b.copy(), rows=live.rows, seen=seen)
@@ -182,10 +181,6 @@ class Matched(Core):
             prior=Information.from_prior(np.zeros(p), root),
             likelihood=self.settings.likelihood,
         )
-
-    @property
-    def effective_rows(self) -> float:
-        return self.rows
 
     # ---- saving ----------------------------------------------------------------------------------------
 

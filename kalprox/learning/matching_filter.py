@@ -1,16 +1,19 @@
 """Filters of single rows for other likelihoods than the Gaussian: of one output, or of one for each of several classes.
 
 Each row is learned by moment matching: as the least-squares problem that has, on average over the belief before it, the
-slope and the curvature of the loss. What a filter returns for a row is that problem, from which
-`kalprox.algorithms.proximal_filter.take_matched` folds the row later.
+slope and the curvature of the loss. What a filter of rows that are never forgotten returns for a row is that problem,
+from which `kalprox.algorithms.proximal_filter.take_matched` folds the row later.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dger
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
@@ -22,7 +25,7 @@ from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
 
-__all__ = ["ClassFilter", "MatchingFilter", "filter_after", "followed", "matched_innovations"]
+__all__ = ["ClassFilter", "MatchedFilter", "MatchingFilter", "filter_after", "followed", "matched_innovations"]
 
 _NOISE = Noise.known(1.0)
 _CHUNK = 1024  # rows predicted at a time
@@ -32,8 +35,24 @@ _STEPS, _TOL = 50, 1e-8  # of Newton's method for the mode; a few steps are usua
 _LEAST = 1e-12  # curvature, which keeps matrices invertible
 
 
+class LikelihoodFilter(ABC):
+    """What predicts rows with a likelihood whose noise is that of its outputs."""
+
+    @abstractmethod
+    def predict(self, X: Array) -> Predictive:
+        """Return the predictive distribution for rows of X."""
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive means for rows of X: of classes their probabilities."""
+        return self.predict(X).mean
+
+    def noise(self) -> tuple[float, float]:
+        """Return the noise variance, which is 1, and its degrees of freedom."""
+        return 1.0, math.inf
+
+
 @dataclass
-class MatchingFilter:
+class MatchingFilter(LikelihoodFilter):
     """A filter of single rows that learns each by moment matching, and predicts with the likelihood.
 
     Attributes
@@ -63,17 +82,9 @@ class MatchingFilter:
         f, variance = self.root.output(X)
         return self.likelihood.predict(f if offset is None else f + offset, variance, _NOISE)
 
-    def mean(self, X: Array) -> Array:
-        """Return the predictive means for rows of X, shape (n,)."""
-        return self.predict(X).mean
-
-    def noise(self) -> tuple[float, float]:
-        """Return the noise variance, which is 1, and its degrees of freedom."""
-        return 1.0, math.inf
-
 
 @dataclass
-class ClassFilter:
+class ClassFilter(MatchingFilter):
     """A filter of single rows of several classes, each of which has an output.
 
     Attributes
@@ -83,13 +94,6 @@ class ClassFilter:
     likelihood : Likelihood
         One whose outputs interact, such as `Categorical`.
     """
-
-    root: SquareRootFilter
-    likelihood: Likelihood
-
-    def copy(self) -> "ClassFilter":
-        """Return a filter that later rows of this one do not change. O((d m)^2)."""
-        return replace(self, root=self.root.copy())
 
     def learn(self, x: Array, y: Array, weight: float, offset: float = 0.0) -> Array | None:
         """Learn a row x of shape (d,) with targets y of shape (m,) in place. O(m (d m)^2). It has no offset.
@@ -134,26 +138,107 @@ class ClassFilter:
             roots = np.tensordot(inputs, L.reshape(p, -1, L.shape[1]), axes=1)
             yield inputs @ self.root.theta.reshape(p, -1), roots @ roots.swapaxes(-1, -2)
 
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X."""
+    def predict(self, X: Array, offset: Array | None = None) -> Predictive:
+        """Return the predictive distribution for rows of X, which have no offset."""
         if len(X) == 1:
             f, V = self._output(self.root.design.rows(X)[0])
             return self.likelihood.predict(f[None], (V @ V.T)[None], _NOISE)
         f, S = map(np.concatenate, zip(*self._outputs(X), strict=True))
         return self.likelihood.predict(f, S, _NOISE)
 
-    def mean(self, X: Array) -> Array:
-        """Return the probabilities of the classes for rows of X, shape (n, m)."""
-        return self.predict(X).mean
 
-    def noise(self) -> tuple[float, float]:
-        """Return the noise variance, which is 1, and its degrees of freedom."""
-        return 1.0, math.inf
+@dataclass(eq=False)
+class MatchedFilter(LikelihoodFilter):
+    """The precision of theta and its product with the estimate, updated in place by rows that are learned by matching.
+
+    Each row is replaced by a least-squares problem with the mean and the variance that the loss gives the output of the
+    model (`Likelihood.matched_row`). The rows fade, and the prior does not: a row costs O(p^3 / 3), one Cholesky
+    factorisation.
+
+    Attributes
+    ----------
+    design : Design
+    likelihood : Likelihood
+    prior : array of shape (p, p)
+        The precision that the prior and the penalty give without any rows. In column-major order.
+    A : array of shape (p, p)
+        The precision that the rows have added. In column-major order.
+    b : array of shape (p,)
+        The same times the estimate: (prior + A) theta = b.
+    rows : float
+        The number of rows, as much as forgetting has left of each.
+    forget, step : float
+        What every row multiplies the weights of earlier ones by, and the variance of the steps of the intercept before
+        each row.
+    """
+
+    design: Design
+    likelihood: Likelihood
+    prior: Array
+    A: Array
+    b: Array
+    rows: float
+    forget: float
+    step: float
+    U: Array | None = None  # the Cholesky factor of prior + A; None if rows have come since
+    theta: Array | None = None
+
+    def copy(self) -> "MatchedFilter":
+        """Return a filter that later rows of this one do not change. O(p^2)."""
+        return replace(self, A=self.A.copy("F"), b=self.b.copy())
+
+    def estimate(self) -> tuple[Array, Array]:
+        """Return the estimate and the Cholesky factor of the precision."""
+        if self.U is None or self.theta is None:
+            self.U, failed = dpotrf(self.A + self.prior, lower=0, clean=0, overwrite_a=1)
+            if failed:
+                raise ValueError("The precision of the coefficients is not positive: scale the columns of X.")
+            self.theta = dpotrs(self.U, self.b, lower=0)[0]
+        return self.theta, self.U
+
+    def match(self, x: Array, y: float, weight: float = 1.0) -> tuple[float, float]:
+        """Learn a row of the inputs of the design, and return the output before that, and its variance.
+
+        Raise a ValueError, and learn nothing, if the model has no finite value there.
+        """
+        theta, U = self.estimate()
+        f, variance = float(x.dot(theta)), float(x.dot(dpotrs(U, x, lower=0)[0]))
+        if weight == 0:
+            return f, variance
+        found = math.isfinite(f + variance)
+        target, curvature = self.likelihood.matched_row(y, f, variance) if found else (math.nan, math.nan)
+        if not math.isfinite(target + curvature):
+            raise ValueError(
+                "The model has no finite value or derivative at the current estimate in a row of the block, which is "
+                "rejected. Remove such rows first."
+            )
+        left, worth = self.forget**weight, weight
+        if self.forget != 1:  # see `kalprox.sources.forgetting`
+            worth = (1 - left) / (1 - self.forget)
+            self.A *= left
+            self.b *= left
+        dger(worth * curvature, x, x, a=self.A, overwrite_a=1)
+        self.b += (worth * curvature * (f + target)) * x
+        if self.step:  # a walk of the first coordinate takes from the precision what it knew of that
+            a = self.A[:, 0].copy()
+            share = self.step / (1 + self.step * a[0])
+            self.b -= (share * self.b[0]) * a
+            dger(-share, a, a, a=self.A, overwrite_a=1)
+        self.rows, self.U = left * self.rows + worth, None
+        return f, variance
+
+    def output(self, X: Array) -> tuple[Array, Array]:
+        """Return the output for rows of X, and its variance, shape (n,)."""
+        theta, U = self.estimate()
+        inputs = self.design.rows(X)
+        return inputs @ theta, np.einsum("ij,ji->i", inputs, dpotrs(U, inputs.T, lower=0)[0])
+
+    def predict(self, X: Array) -> Predictive:
+        """Return the predictive distribution for rows of X."""
+        return self.likelihood.predict(*self.output(X), _NOISE)
 
 
-def followed(
-    live: MatchingFilter | ClassFilter, X: Array, y: Array, weights: Array | None, offset: Array | None
-) -> Array | None:
+def followed(live: MatchingFilter, X: Array, y: Array, weights: Array | None, offset: Array | None) -> Array | None:
     """Let a filter learn rows in place, and return what `learn` returns for each; None if it is None for one of them.
 
     A row of weight 0 is predicted, and not learned.
@@ -224,7 +309,7 @@ def _at_mode(y: Array, f: Array, S: Array) -> tuple[Array, Array]:
     return targets, rows
 
 
-def filter_after(state: ProximalState, design: Design) -> MatchingFilter | ClassFilter | None:
+def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
     """Return a filter of single rows that continues from a state; None if a coefficient is undetermined.
 
     In a warm-up that has had no check, it learns the rows held, which need not be refined then.

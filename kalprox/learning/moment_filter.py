@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dtrtri
 
 from kalprox.base.arrays import Array
-from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.innovations import innovation
 from kalprox.learning.linear import LinearBelief
+from kalprox.learning.ridge_evidence import EvidenceSearch
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
@@ -51,15 +52,17 @@ class Estimate:
     curvature: Array
     scale: Any
     rss: float
-    inverse: Array | None = None  # of U
-    shrunk: float = 0.0  # by how much the penalty reduces the degrees of freedom
 
+    @cached_property
     def root(self) -> Array:
-        """Return the inverse of U, a root of the covariance in units of the noise variance."""
-        if self.inverse is None:
-            self.inverse = dtrtri(self.U, lower=0)[0] if len(self.U) else self.U
-            self.shrunk = float(self.curvature.dot((self.inverse * self.inverse).sum(axis=1)))
-        return self.inverse
+        """The inverse of U, a root of the covariance in units of the noise variance."""
+        inverse: Array = dtrtri(self.U, lower=0)[0] if len(self.U) else self.U
+        return inverse
+
+    @cached_property
+    def shrunk(self) -> float:
+        """By how much the penalty reduces the degrees of freedom."""
+        return float(self.curvature.dot((self.root * self.root).sum(axis=1)))
 
 
 @dataclass(eq=False)
@@ -167,9 +170,7 @@ class MomentFilter:
     @property
     def keeps_digits(self) -> bool:
         """Whether predictions are accurate: moments lose the digits of columns that are nearly collinear."""
-        if self.found is None:
-            self.found = self._estimate()
-        return self.found is not None
+        return self.estimate() is not None
 
     def _estimate(self) -> Estimate | None:
         A, b, yy = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
@@ -236,7 +237,7 @@ class MomentFilter:
     def _leverage(self, inputs: Array) -> Array:
         """Return the variance of each mean in units of the noise variance; see `InformationPosterior`."""
         found, fading = self._found, self.squares / self.rows / self.elapsed
-        root = found.root()
+        root = found.root
         projected = inputs[..., found.free].dot(root)
         leverage = (projected * projected).sum(axis=-1)
         if self.settings.fit_intercept:
@@ -257,7 +258,7 @@ class MomentFilter:
         if self.settings.noise_var is not None:
             return self.settings.noise_var, math.inf
         found, fading = self._found, self.squares / self.rows
-        root, rows = found.root(), self.rows / fading
+        root, rows = found.root, self.rows / fading
         dof = rows - (len(root) - found.shrunk) - self.settings.fit_intercept
         return (found.rss / fading / dof if dof > _ROUNDING * rows else math.nan), dof
 
