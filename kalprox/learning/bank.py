@@ -13,7 +13,8 @@ from kalprox.forgetting import ByRow, Forgetting, RandomWalk
 from kalprox.learning.bank_weights import Odds, WeightRecord
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
-from kalprox.learning.members import core_type, restored_member, started_member, wrapped
+from kalprox.learning.matched import Matched
+from kalprox.learning.members import core_type, restored_member, wrapped
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
@@ -57,15 +58,6 @@ def _memory(way: Forgetting) -> float:
     return 1 / (1 - way.per_row)
 
 
-def _matched_type(settings: Settings, block: Block | None) -> type[Core] | None:
-    """Return the class of state that learns every row by moment matching, if it can; always if there is no block."""
-    if settings.likelihood.quadratic:
-        return None
-    from kalprox.learning.matched import Matched
-
-    return Matched if block is None or Matched.serves(settings, block) else None
-
-
 @state
 class Bank(Core):
     """Beliefs that learn the same rows and forget them in different ways, and the probability of each.
@@ -102,12 +94,13 @@ class Bank(Core):
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Bank":
         first = next(iter(blocks))
-        kind = _matched_type(settings, first) or core_type(settings)
+        kind = Matched if Matched.serves(settings, first) else core_type(settings)
         ways = list(ways_to_forget(settings, kind).values())
         if not settings.is_exact and not kind.walks:  # those with a warm-up
             least = _ROWS_EACH * (first.X.shape[1] + 1) * (first.y.shape[1] if first.y.ndim == 2 else 1)
             ways = [way for way in ways if not way.forgets or _memory(way) >= least]
-        members = tuple(started_member(kind, member_settings(settings, forget), [first]) for forget in ways)
+        each = [member_settings(settings, forget) for forget in ways]
+        members = tuple(wrapped(kind.start(one, [first]), one) for one in each)
         odds = Odds.equal(len(members), members[0].core.targets)
         return cls(settings, members, odds, WeightRecord.start(odds.weights))
 
@@ -150,7 +143,7 @@ class Bank(Core):
     @property
     def _in_pieces(self) -> bool:
         """Whether the members predict the rows of a piece together."""
-        return not isinstance(self.members[0].core, (Exact, *filter(None, [_matched_type(self.settings, None)])))
+        return not isinstance(self.members[0].core, (Exact, Matched))
 
     @property
     def n_features(self) -> int:
@@ -198,10 +191,8 @@ class Bank(Core):
         return replace(self, members=members, odds=odds, record=record), found
 
     def with_settings(self, settings: Settings) -> "Bank":
-        kinds = [member_settings(settings, member.settings.forgetting) for member in self.members]
-        members = tuple(
-            wrapped(member.with_settings(one), one) for member, one in zip(self.members, kinds, strict=True)
-        )
+        each = [(member, member_settings(settings, member.settings.forgetting)) for member in self.members]
+        members = tuple(wrapped(member.with_settings(own), own) for member, own in each)
         return replace(self, settings=settings, members=members)
 
     @property
@@ -234,8 +225,8 @@ class Bank(Core):
 
     @classmethod
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Bank":
-        matched = _matched_type(settings, None) if f"{name}.members.0.A" in saved else None
-        kind = matched or core_type(settings)
+        is_matched = f"{name}.members.0.A" in saved and not settings.likelihood.quadratic
+        kind = Matched if is_matched else core_type(settings)
         ways = list(ways_to_forget(settings, kind).values())
         K = saved.count(f"{name}.members.length")
         expect(1 <= K <= len(ways))

@@ -10,7 +10,7 @@ from kalprox.learning.changing import check_change
 from kalprox.learning.exact import Exact
 from kalprox.learning.laplace import fit_with_chosen_alpha
 from kalprox.learning.live_rows import LiveRows
-from kalprox.learning.members import core_type, restored_member, started_member, wrapped
+from kalprox.learning.members import core_type, restored_member, wrapped
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
@@ -36,7 +36,7 @@ def started(settings: Settings, blocks: Iterable[Block]) -> State:
     """Return the state before the first row of a stream that begins with these blocks."""
     if settings.is_bank:
         return Bank.start(settings, blocks)
-    return started_member(core_type(settings), settings, blocks)
+    return wrapped(core_type(settings).start(settings, blocks), settings)
 
 
 def fitted(settings: Settings, source: Source, start: State | None = None) -> tuple[State, Counts]:

@@ -39,17 +39,14 @@ class CrossValidation:
         Returns the beliefs about the rows of an information under all alphas; see `AlphaFamily`.
     sums : tuple of Information
         Of the rows of each fold; and of rows in no fold, which predict all of them.
-    before : Choice or None
-        What was chosen before there were folds.
     """
 
     family: Callable[[Information], Any] = leaf(given=True)
     sums: tuple[Information, ...]
-    before: Choice | None = None
 
     def _check_restored(self, _: Sizes) -> None:
-        """Raise a ValueError unless there are all folds, and what was chosen before them is a number."""
-        expect(len(self.sums) == FOLDS + 1 and (self.before is None or 0 < self.before.c < np.inf))
+        """Raise a ValueError unless there are all folds."""
+        expect(len(self.sums) == FOLDS + 1)
 
     @cached_property
     def choices(self) -> list[Choice] | None:
@@ -64,14 +61,14 @@ class CrossValidation:
 
     @property
     def _choice(self) -> Choice | None:
-        """The c of the smallest squared errors of all folds."""
+        """The c of the smallest squared errors of all folds; None if there are not two parts of the rows."""
         parts = [one for one in self.sums if float(one.rows) > 0]
         if len(parts) < 2:
-            return self.before
+            return None
         whole = self.family(merge(*parts))
         rows = float(whole.rows.information.rows)
         if not whole.rows.centered.R.any():
-            return self.before
+            return None
 
         def losses(alphas: Array) -> list[float]:
             squares = self._squares(alphas / rows**0.5)[:, 0]
@@ -127,11 +124,11 @@ class Folds:
         expect(self.fold < FOLDS and self.fade <= 1)
 
     @classmethod
-    def start(cls, family: Callable[[Information], Any], learned: Information, before: Choice | None = None) -> "Folds":
+    def start(cls, family: Callable[[Information], Any], learned: Information) -> "Folds":
         """Return empty folds; rows that were learned before are in none of them."""
         zero = Information.zero(learned.d, learned.targets)
         zero = replace(zero, T=zero.T[:1])
-        return cls._of(CrossValidation(family, (zero,) * FOLDS + (learned,), before), 0)
+        return cls._of(CrossValidation(family, (zero,) * FOLDS + (learned,)), 0)
 
     @classmethod
     def _of(cls, compared: CrossValidation, fold: int) -> "Folds":

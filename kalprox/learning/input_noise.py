@@ -79,11 +79,6 @@ class InputNoise(PickledFields):
         A = units[:, None] * Vt.T * np.sqrt(rss[best] / (rows - 1) / precision)
         return units * (Vt.T @ (s * b / precision)), A
 
-    @property
-    def _weights(self) -> Array | None:
-        """w, shape (d + 1,); None before there are enough rows."""
-        return None if self._found is None else self._found[0]
-
     def relative_variance(self, X: Array, mean: Array) -> Array:
         """Return v(x) for rows of X with these predicted means, shape (n,)."""
         if self._found is None:

@@ -122,7 +122,7 @@ class Linearised(Core):
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
         if block.count == 0:
             return self
-        block = _weighted(block)
+        block = block.weighted()
         new = Seen.of(self.settings, block)
         seen = new if self.seen is None else self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
@@ -204,7 +204,7 @@ class Linearised(Core):
             if start is not None and filter_has_moved(self, start, block, matched):
                 held = held.to_check()
             return replace(self, proximal=replace(self.proximal, held=held)).learn(block)
-        block, now = _weighted(block), self
+        block, now = block.weighted(), self
         if self.seen is not None:
             now = self.with_seen(self.seen + Seen.of(self.settings, block), block)
         after = replace(now, proximal=take_matched(now.proximal, now.fixed.block(block), matched))
@@ -286,11 +286,12 @@ class Linearised(Core):
             return other.merge(self)
         mine, theirs = self.proximal.posterior.data, other.proximal.posterior.data
         assert isinstance(mine, Information) and isinstance(theirs, Information)
-        data = merge(mine, in_coordinates(theirs, other.fixed, self.fixed))
+        J = self.coordinates_of(other)
+        data = merge(mine, in_coordinates(theirs, J))
         learned = self.proximal.learned
         if learned is not None and other.proximal.learned is not None:
             learned = learned.merge(other.proximal.learned)
-        cut_short, J = self.proximal.cut_short or other.proximal.cut_short, self.coordinates_of(other)
+        cut_short = self.proximal.cut_short or other.proximal.cut_short
         skew = mean_skew((mine, self.proximal.skew, None), (theirs, other.proximal.skew, J))
         both = replace(self.proximal, data=data, extrapolating=None, learned=learned, cut_short=cut_short, skew=skew)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
@@ -412,11 +413,6 @@ class Linearised(Core):
         expect(held is None or bool(held.times) is (settings.by_time and bool(held.X)))
         expect(learned is None or learned.numbers.shape == settings.likelihood.numbers.shape)
         return replace(now, fit_message=_message_of_stream(now))
-
-
-def _weighted(block: Block) -> Block:
-    """Return a block whose rows have weights, 1 if they had none."""
-    return block if block.weights is not None else replace(block, weights=np.ones(len(block)))
 
 
 def _outputs(block: Block) -> int | None:

@@ -1,7 +1,5 @@
 """One way to forget: the state that learns the rows, and the states around it that its settings ask for."""
 
-from collections.abc import Iterable
-
 from kalprox.base.tree import Saved, Sizes
 from kalprox.learning.around import Around
 from kalprox.learning.chosen_alpha import ChosenAlpha
@@ -11,9 +9,8 @@ from kalprox.learning.sandwiched import Sandwiched
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
 from kalprox.learning.state import Core, State
-from kalprox.sources import Block
 
-__all__ = ["core_type", "restored_member", "started_member", "wrapped"]
+__all__ = ["core_type", "restored_member", "wrapped"]
 
 
 def core_type(settings: Settings) -> type[Core]:
@@ -33,11 +30,6 @@ def _around(settings: Settings) -> list[type[Around]]:
     """Return the classes of the states around it, from the inside out."""
     kinds: list[type[Around]] = [] if settings.coef_cov == "model" else [Sandwiched]
     return [*kinds, SpreadByInputs] if settings.noise_depends_on_inputs else kinds
-
-
-def started_member(kind: type[Core], settings: Settings, blocks: Iterable[Block]) -> State:
-    """Return the state before the first row of a stream that begins with these blocks, with what is around it."""
-    return wrapped(kind.start(settings, blocks), settings)
 
 
 def wrapped(state: State, settings: Settings) -> State:

@@ -23,13 +23,19 @@ __all__ = ["change", "distance", "in_coordinates", "likely_rows", "mean_skew"]
 _SAMPLE = 512  # rows on which a distance is estimated
 
 
-def in_coordinates(info: Information, of: Design, to: Design) -> Information:
-    """Return information about the parameters of one design as information about those of another."""
-    if (J := change(of, to)) is None:
+def in_coordinates(info: Information, J: Array | None, times: float = 1.0) -> Information:
+    """Return information about J theta as one about theta, in which a row counts `times` as often.
+
+    If J is None, theta is in the same coordinates.
+    """
+    if J is None:
         return info
     T, shift = np.asarray(info.T), np.asarray(info.shift)
-    T = triangle_of(np.column_stack([T[:, :1], T[:, 1:-1] @ J, T[:, -1:]]))
-    return replace(info, T=T, shift=np.append(shift[:-1] @ J, shift[-1]))
+    rows = np.column_stack([T[:, :1], T[:, 1:-1] @ J, T[:, -1:]])
+    p = rows.shape[1]
+    T = triangle_of(np.concatenate([np.zeros((p, p)), rows]))
+    shift = np.append(shift[:-1] @ J, shift[-1])
+    return replace(info, T=T, shift=shift, rows=times * info.rows, squares=times * info.squares)
 
 
 def change(of: Design, to: Design) -> Array | None:

@@ -228,8 +228,7 @@ class MixedErrors(Errors):
         return self.mixed.mean_of(covariances)
 
     def coef_std(self) -> Array:
-        values, stds = zip(*((member.coef, member.coef_std) for member in self.members), strict=True)
-        return _spread_of(self.mixed, list(values), list(stds))[1]
+        return _spread_of(self.mixed, [one.coef for one in self.members], [one.coef_std for one in self.members])[1]
 
     def coef(self) -> Estimate:
         found = [member.coef_estimate(self.penalised) for member in self.members]
@@ -242,8 +241,8 @@ class MixedErrors(Errors):
         return found
 
     def intercept_std(self) -> Array:
-        values, stds = zip(*((member.intercept, member.intercept_std) for member in self.members), strict=True)
-        return _spread_of(self.mixed, list(values), list(stds))[1]
+        values, stds = [one.intercept for one in self.members], [one.intercept_std for one in self.members]
+        return _spread_of(self.mixed, values, stds)[1]
 
     def intercept(self) -> tuple[Array, Array, Array]:
         found = [member.intercept_estimate(self.penalised) for member in self.members]

@@ -19,9 +19,9 @@ from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.base.arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design, Moments
+from kalprox.learning.merging import in_coordinates
 from kalprox.learning.settings import Settings
 from kalprox.learning.weak_prior import coef_regularizer, weak_prior
-from kalprox.linalg.triangle import triangle_of
 
 __all__ = ["with_class", "with_class_from"]
 
@@ -48,7 +48,7 @@ def with_class(learned: Any, settings: Settings) -> Any:
     def longer(theta: Array) -> Array:
         return (np.asarray(theta).reshape(inputs, -1) @ back.T).ravel()
 
-    data, estimate = _in_coordinates(old.data, J, (before + 1) / (learned.fixed.outputs or 1)), longer(old.estimate)
+    data, estimate = in_coordinates(old.data, J, (before + 1) / (learned.fixed.outputs or 1)), longer(old.estimate)
     held, far = old.held, old.extrapolating and replace(old.extrapolating, y=_targets(old.extrapolating.y))
     if held is not None:  # as before their first check
         start, origin = map(longer, (held.start, held.origin))
@@ -92,20 +92,6 @@ def _old_outputs(before: int) -> Array:
 def _targets(y: Array) -> Array:
     """Return the targets of rows with one more class, which none of them has."""
     return np.column_stack([1 - y, y, 0 * y]) if y.ndim == 1 else np.pad(y, ((0, 0), (0, 1)))
-
-
-def _in_coordinates(info: Information, J: Array, times: float) -> Information:
-    """Return information about J theta as one about theta, in which a row counts `times` as often."""
-    T, shift = np.asarray(info.T), np.asarray(info.shift)
-    rows = np.column_stack([T[:, :1], T[:, 1:-1] @ J, T[:, -1:]])
-    p = rows.shape[1]
-    return replace(
-        info,
-        T=triangle_of(np.concatenate([np.zeros((p, p)), rows])),
-        shift=np.append(shift[:-1] @ J, shift[-1]),
-        rows=times * info.rows,
-        squares=times * info.squares,
-    )
 
 
 def _rows_without(design: Design, inputs: Moments, n: float) -> ExtrapolatingRows:

@@ -1,6 +1,7 @@
 """Rows that wait for their target: held by key, a bounded number of them, and saved with the model."""
 
 import numbers
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -111,13 +112,7 @@ class PendingRows:
 
     def check_new(self, keys: Iterable[Key]) -> None:
         """Raise a ValueError that names the keys of rows that are held, or that occur twice."""
-        seen: set[Key] = set()
-        twice = []
-        for key in keys:
-            if key in seen or key in self._rows:
-                twice.append(key)
-            seen.add(key)
-        if twice:
+        if twice := [key for key, times in Counter(keys).items() if times > 1 or key in self._rows]:
             raise ValueError(
                 f"Each key may wait for one target; {_named(twice)} came before. Give every row a key of its own, or "
                 "the target of the earlier row first."
@@ -125,21 +120,14 @@ class PendingRows:
 
     def check_known(self, keys: Iterable[Key]) -> None:
         """Raise a ValueError that names the keys of which no row is held, or that occur twice."""
-        seen: set[Key] = set()
-        unknown, twice = [], []
-        for key in keys:
-            if key not in self._rows:
-                unknown.append(key)
-            elif key in seen:
-                twice.append(key)
-            seen.add(key)
-        if unknown:
+        given = Counter(keys)
+        if unknown := [key for key in given if key not in self._rows]:
             dropped = f", or was dropped: {self.n_dropped} were, of the oldest, to hold {self.capacity}"
             raise ValueError(
                 f"No row waits for the target of {_named(unknown)}: it was learned already, or never came without a "
                 f"target{dropped if self.n_dropped else ''}. {len(self)} row(s) wait."
             )
-        if twice:
+        if twice := [key for key, times in given.items() if times > 1]:
             raise ValueError(f"Each key may have one target; {_named(twice)} has several.")
 
     @classmethod

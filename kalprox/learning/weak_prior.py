@@ -80,20 +80,17 @@ def coef_regularizer(settings: Settings, design: Design) -> Regularizer:
 
 def first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
-    jacobian = None if settings.start is None else design.jacobian()  # a matrix of d x d numbers
-    theta, g = _start(settings, design.size, jacobian), coef_regularizer(settings, design)
-    if settings.start is None and not np.isfinite(g.value(theta)):
-        return np.asarray(g.prox(theta))  # type: ignore[attr-defined]
-    return theta
+    if settings.start is not None:
+        return _start(settings, design.size, design.jacobian())
+    theta, g = np.zeros(design.size), coef_regularizer(settings, design)
+    return theta if np.isfinite(g.value(theta)) else np.asarray(g.prox(theta))  # type: ignore[attr-defined]
 
 
 def _start(settings: Settings, size: int, jacobian: Array | None) -> Array:
-    """Return `start` in the coordinates of the design, or zeros if no start was given.
+    """Return `start` in the coordinates of the design.
 
     `jacobian` is the matrix of the design that maps theta to (intercept, coef), None for a function.
     """
-    if settings.start is None:
-        return np.zeros(size)
     try:
         start = np.asarray(settings.start, float)
     except (TypeError, ValueError):

@@ -49,7 +49,7 @@ def test_the_weights_of_the_inputs_are_nearly_efficient():
     slopes = []
     for seed in range(100):
         X, u = _rows(seed)
-        w = _model_of(X, u, 0.2 * X[:, 0])._weights
+        w = _model_of(X, u, 0.2 * X[:, 0])._found[0]
         slopes.append(w[0] - 0.2)
     error = np.sum(np.square(slopes)) * ROWS / 2.27
     assert stats.chi2.ppf(0.001, 100) < error < stats.chi2.ppf(0.999, 100)
@@ -119,7 +119,7 @@ def test_the_model_does_not_depend_on_the_blocks(forget):
         squares = u[rows] ** 2 * np.exp(X[rows, 1])
         model = model.forget(forget ** (stop - start))
         model = model.after(X[rows], np.zeros(stop - start), np.ones(stop - start), squares, None, forget)
-    np.testing.assert_allclose(model._weights, whole._weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model._found[0], whole._found[0], rtol=1e-9, atol=1e-12)
     assert float(model.information.effective_rows) == pytest.approx(float(whole.information.effective_rows), rel=1e-12)
 
 
@@ -127,13 +127,13 @@ def test_two_models_merge_into_that_of_all_rows():
     X, u = _rows(4)
     whole, half = _model_of(X, u, X[:, 2]), ROWS // 2
     parts = [_model_of(X[rows], u[rows], X[rows, 2]) for rows in (slice(half), slice(half, None))]
-    np.testing.assert_allclose(parts[0].merge(parts[1])._weights, whole._weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(parts[0].merge(parts[1])._found[0], whole._found[0], rtol=1e-9, atol=1e-12)
 
 
 def test_a_constant_column_has_no_weight():
     X, u = _rows(5)
     X[:, 1] = 7.0
-    w = _model_of(X, u, X[:, 0])._weights
+    w = _model_of(X, u, X[:, 0])._found[0]
     assert w[1] == w[D] == 0 and w[0] == pytest.approx(1.0, abs=0.2)
 
 
@@ -195,7 +195,7 @@ def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
     )
     _streamed(single, X[2400:], y[2400:], 1)
     batch.partial_fit(X[2400:], y[2400:])
-    weights = [model._learner.belief.input_noise._weights for model in (single, batch)]
+    weights = [model._learner.belief.input_noise._found[0] for model in (single, batch)]
     np.testing.assert_allclose(*weights, atol=0.02)
     assert single.diagnostics_.nis == pytest.approx(batch.diagnostics_.nis, rel=0.01)
 
