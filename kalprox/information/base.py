@@ -316,12 +316,8 @@ class LeastSquares(PickledFields, ABC):
         array([0.5, 0.5])
         """
         check_is("g", g, Regularizer, _A_REGULARIZER)
-        R, rows = self.R, self.rows
-        if namespace(R, theta, g) is not np and g.smooth:
-            return Factor.of(posterior_root(R, g, theta), rows)
-        R, rows, theta = np.asarray(R), np.asarray(rows), np.asarray(theta)
-        free = np.flatnonzero(g.free(theta))
-        return Factor.of(posterior_root(R, g, theta)[np.ix_(free, free)], rows, free, len(R))
+        U, free = posterior_root(self.R, g, theta)
+        return Factor.of(U, self.rows if free is None else np.asarray(self.rows), free, len(theta))
 
     def rank(self) -> Array:
         """Return the numerical rank of R, with its columns scaled to unit length.

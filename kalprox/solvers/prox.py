@@ -104,11 +104,10 @@ def prox(R: Array, z: Array, regularizer: Regularizer, start: Array | None = Non
     return out._replace(theta=xp.asarray(out.theta, R.dtype), free=xp.asarray(out.free))
 
 
-def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
-    """Return the upper triangle U with U'U = R'R + Hess g(theta) on the free coordinates.
+def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> tuple[Array, Array | None]:
+    """Return the upper triangle U with U'U = R'R + Hess g(theta) on the free coordinates, and their numbers.
 
-    Rows and columns of coordinates that are not free are zero. A direction in which the curvature is negative (g is
-    not convex and theta no minimum) counts as having no curvature.
+    A direction in which the curvature is negative (g is not convex and theta no minimum) counts as having no curvature.
 
     Parameters
     ----------
@@ -119,12 +118,14 @@ def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
 
     Returns
     -------
-    U : array of shape (d, d)
+    U : array of shape (f, f)
+    free : array of shape (f,) or None
+        None on JAX arrays, where all are free.
     """
     xp = namespace(R, regularizer, theta)
     if xp is not np and regularizer.smooth:  # all coordinates are free
         R = xp.asarray(R)
-        return compiled(hessian_root)(R, cast_on_jax(regularizer, R), *alike(R, theta))
+        return compiled(hessian_root)(R, cast_on_jax(regularizer, R), *alike(R, theta)), None
     if is_traced(regularizer, R, theta):
         raise TypeError(
             f"The covariance with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. "
@@ -132,10 +133,7 @@ def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
         )
     R, theta = np.asarray(R, float), np.asarray(theta, float)
     free = np.flatnonzero(regularizer.free(theta))
-    padded = np.zeros((len(theta), len(theta)))
-    if len(free) > 0:
-        padded[np.ix_(free, free)] = hessian_root(R, regularizer, theta, free)
-    return xp.asarray(padded)
+    return (hessian_root(R, regularizer, theta, free) if len(free) else np.zeros((0, 0))), free
 
 
 def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, rows: Any) -> Prox:
