@@ -23,7 +23,7 @@ from kalprox.regularizers import Regularizer, Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.solvers.l1_path import l1_start
 
-__all__ = ["InformationPosterior", "Posterior", "TargetPosteriors"]
+__all__ = ["InformationPosterior", "Posterior"]
 
 _UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
 
@@ -230,8 +230,8 @@ class InformationPosterior(Posterior):
     ----------
     data : LeastSquares
         The information of the rows, ||R theta - z||^2 + rss.
-    regularizer : Regularizer
-        The penalty g.
+    regularizer : Regularizer or sequence of Regularizer
+        The penalty g, or one for each target.
     gamma : float or None
         The noise precision. If None, the noise variance is learned from the residuals, if the likelihood has one.
     prior : Information, optional
@@ -259,7 +259,7 @@ class InformationPosterior(Posterior):
     def __init__(
         self,
         data: LeastSquares,
-        regularizer: Regularizer,
+        regularizer: Any,
         *,
         gamma: Any = None,
         prior: Information | None = None,
@@ -272,16 +272,13 @@ class InformationPosterior(Posterior):
     ) -> None:
         if prior is not None and certainly(prior.T == 0):
             prior = None  # an empty prior
-        self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
-        self.targets = data.targets
+        self.data, self.gamma, self.prior, self.targets = data, gamma, prior, data.targets
+        self._shared = isinstance(regularizer, Regularizer)
+        self.penalties: list[Regularizer] = [regularizer] * (self.targets or 1) if self._shared else list(regularizer)
+        self.regularizer = self.penalties[0]
         self.likelihood = Gaussian() if likelihood is None else likelihood
         self._given, self._start_given, self._unpenalised, self._elapsed = mean, start, unpenalised, elapsed
         self._skew = skew
-
-    @property
-    def penalties(self) -> list[Regularizer]:
-        """The penalty of each target."""
-        return [self.regularizer] * (self.targets or 1)
 
     @cached_property
     def known(self) -> LeastSquares:
@@ -303,14 +300,27 @@ class InformationPosterior(Posterior):
     @cached_property
     def _wide(self) -> tuple[Array, Array] | None:
         """R, of fewer rows than columns, and the diagonal D; None as for `_row_space`."""
-        if self.prior is not None or namespace(self.data.rows, self.regularizer) is not np:
+        if self.prior is not None or not self._shared or namespace(self.data.rows, self.regularizer) is not np:
             return None
         R, d = self.data.compact()[0], self.data.d
         h = None if len(R) == d else diagonal_curvature(self.regularizer, d)
         return None if h is None else (R, h)
 
     @cached_property
+    def _parts(self) -> "list[InformationPosterior]":
+        """The posterior of each target, where each has a search or a penalty of its own; else none."""
+        if self.targets is None or self._row_space is not None or self._absorbed is not None:
+            return []
+        none = [None] * self.targets
+        means, starts = (none if a is None else a.T for a in (self._given, self._start_given))
+        about: dict[str, Any] = {"gamma": self.gamma, "likelihood": self.likelihood, "unpenalised": self._unpenalised}
+        each = zip(self.data.single_targets(), self.penalties, means, starts, strict=True)
+        return [InformationPosterior(one, g, mean=mean, start=start, **about) for one, g, mean, start in each]
+
+    @cached_property
     def proper(self) -> bool:
+        if self._parts:
+            return all(one.proper for one in self._parts)
         if self._wide is not None and surely_determined(*self._wide, self.data.rows):
             return True
         dense = "metric_factors" not in self.__dict__ and self._row_space is None
@@ -333,7 +343,7 @@ class InformationPosterior(Posterior):
     @cached_property
     def _absorbed(self) -> Equations | None:
         """The equations with ||A theta||^2 added; None if g is not quadratic or the arrays are JAX arrays."""
-        if self._root is None or namespace(self.known.rows, self._root) is not np:
+        if not self._shared or self._root is None or namespace(self.known.rows, self._root) is not np:
             return None
         return self.known.with_rows(self._root)
 
@@ -358,32 +368,26 @@ class InformationPosterior(Posterior):
             return self._row_space.theta(self._reduced.mean), True
         if self._absorbed is not None:
             return (self._absorbed.solve_full_rank() if self.proper else self._absorbed.solve()), True
-        known, g = self.known, self.regularizer
-        start = self._start(known.z)
-        if self.targets is None:
-            out = known.minimise(g, start)
-            return out.theta, is_traced(out.converged) or bool(out.converged)
-        starts = [None] * self.targets if start is None else start.T
-        outs = [one.minimise(g, at) for one, at in zip(known.single_targets(), starts, strict=True)]
-        return np.column_stack([out.theta for out in outs]), all(bool(out.converged) for out in outs)
+        if self._parts:
+            return np.column_stack([one.mean for one in self._parts]), all(one.converged for one in self._parts)
+        out = self.known.minimise(self.regularizer, self._start())
+        return out.theta, is_traced(out.converged) or bool(out.converged)
 
-    def _start(self, z: Array) -> Array | None:
-        if self.regularizer.tangent(z[: self.data.d] if z.ndim == 1 else z[: self.data.d, 0]) is not self.regularizer:
+    def _start(self) -> Array | None:
+        g, z, rows = self.regularizer, self.known.z, self.known.rows
+        if g.tangent(z) is not g:
             return None  # a local minimum that depends on the rows alone, and not on where a search was before
         if self._start_given is not None:
             return self._start_given
         if self._root is not None:
             return None  # a quadratic g needs no search
-        rows, g = self.known.rows, self.regularizer
         few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients are then zero or small
         start = namespace(z).zeros_like(z) if few else self.known.solve()
         pieces = g.pieces() if namespace(rows, z, g) is np else None
         if pieces is None:
             return start
         R, z, _ = self.known.compact()
-        columns = zip(z.reshape(len(z), -1).T, start.reshape(len(start), -1).T, strict=True)
-        starts = [l1_start(R, one, pieces, least, float(rows)) for one, least in columns]
-        return np.stack(starts, axis=-1).reshape(start.shape)
+        return l1_start(R, z, pieces, start, float(rows))
 
     @cached_property
     def factors(self) -> list[Factor | WideFactor]:
@@ -401,32 +405,25 @@ class InformationPosterior(Posterior):
             return [WideFactor(inner, self._row_space)]
         if self._absorbed is not None:
             return [Factor.of(self._absorbed.R, self._absorbed.rows)]
-        thetas = [self.mean] if self.targets is None else list(self.mean.T)
-        return [self.known.factor(self.regularizer, theta) for theta in thetas]
+        if self._parts:
+            return [one.metric_factors[0] for one in self._parts]
+        return [self.known.factor(self.regularizer, self.mean)]
 
     @cached_property
     def edf(self) -> Array:
         """The effective degrees of freedom of the fit, shape () or (k,); see `kalprox.noise.effective_dof`."""
         if self._row_space is not None:
             return self._reduced.edf
+        if self._parts:
+            return np.array([one.edf for one in self._parts])
         R, g, mean = self.data.R, self.regularizer, self.mean
         prior = None if self.prior is None else self.prior.R
-        if self._absorbed is not None:
-            L, shrinks = self.metric_factors[0].L, self.prior is not None or bool(self._root.any())  # type: ignore[union-attr]
-            return self.per_target([((R @ L) ** 2).sum() if shrinks else float(L.shape[1])])
         if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
-            thetas = mean.reshape(len(R), -1).T
-            curvatures = [(g.free(theta), g.hessian(theta)) for theta in thetas]
-            if all(h.ndim == 1 and not h[free].any() for free, h in curvatures):  # no free coefficient is shrunk
-                return self.per_target([float(free.sum()) for free, _ in curvatures])
-        if self.targets is None:
-            return effective_dof(R, g, mean, prior=prior, factor=self.metric_factors[0], rows=self.known.rows)
-        k, factors = self.targets, self.metric_factors
-        columns = range(k) if len(factors) == k else range(1)
-        rows = self.known.rows
-        return self.per_target(
-            [effective_dof(R, g, mean[:, j], prior=prior, factor=factors[j], rows=rows) for j in columns]
-        )
+            free, h = g.free(mean), g.hessian(mean)
+            if h.ndim == 1 and not h[free].any():  # no free coefficient is shrunk
+                return np.asarray(float(free.sum()))
+        factor, rows = self.metric_factors[0], self.known.rows
+        return self.per_target([effective_dof(R, g, mean, prior=prior, factor=factor, rows=rows)])
 
     @cached_property
     def rss(self) -> Array:
@@ -435,6 +432,9 @@ class InformationPosterior(Posterior):
 
     @cached_property
     def noise(self) -> Noise:
+        if not self._shared:
+            noises = [one.noise for one in self._parts]
+            return Noise(np.array([one.variance for one in noises]), np.array([one.dof for one in noises]))
         if self.gamma is None and self.likelihood.learns_noise:
             rows, fading = self.data.effective_rows, self.data.fading
             if self.likelihood.majorizes:
@@ -446,51 +446,6 @@ class InformationPosterior(Posterior):
             return Noise.learned((self.rss + penalty) / fading, rows, self._unpenalised)
         known = Noise.known((1.0 if self.gamma is None else self.gamma) / self.likelihood.unit)
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
-
-
-class TargetPosteriors(InformationPosterior):
-    """The posteriors of several targets, each of which has a penalty of its own. NumPy only.
-
-    Parameters
-    ----------
-    data : LeastSquares
-        The information of the rows, of all targets.
-    parts : list of InformationPosterior
-        One for each target.
-    """
-
-    def __init__(self, data: LeastSquares, parts: list[InformationPosterior]) -> None:
-        super().__init__(data, parts[0].regularizer, gamma=parts[0].gamma)
-        self.parts = parts
-
-    @property
-    def penalties(self) -> list[Regularizer]:
-        return [one.regularizer for one in self.parts]
-
-    @cached_property
-    def _found(self) -> tuple[Array, bool]:
-        return np.column_stack([one.mean for one in self.parts]), all(one.converged for one in self.parts)
-
-    @property
-    def proper(self) -> bool:
-        return all(one.proper for one in self.parts)
-
-    @cached_property
-    def factors(self) -> list[Factor | WideFactor]:
-        return [one.factor for one in self.parts]
-
-    @cached_property
-    def metric_factors(self) -> list[Factor | WideFactor]:
-        return [one.metric_factors[0] for one in self.parts]
-
-    @cached_property
-    def edf(self) -> Array:
-        return np.array([one.edf for one in self.parts])
-
-    @cached_property
-    def noise(self) -> Noise:
-        noises = [one.noise for one in self.parts]
-        return Noise(np.array([one.variance for one in noises]), np.array([one.dof for one in noises]))
 
 
 def _faded(factor: Factor | WideFactor, data: LeastSquares, fading: Array) -> Factor | WideFactor:

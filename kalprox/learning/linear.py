@@ -19,7 +19,7 @@ from kalprox.learning.ridge_evidence import AlphaChoice
 from kalprox.learning.rules import check
 from kalprox.learning.state import FIRST_PIECE
 from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence
-from kalprox.posterior import InformationPosterior, TargetPosteriors
+from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
 
@@ -88,11 +88,9 @@ class LinearBelief(Belief):
         def penalty(alpha: float) -> Regularizer:
             return self.design.regularizer(self.settings.penalty.regularizer(alpha))
 
-        equations = self.rows.equations
-        if np.ndim(self.settings.alpha):
-            targets = zip(equations.single_targets(), self.settings.alpha, strict=True)
-            return TargetPosteriors(equations, [InformationPosterior(one, penalty(a), **how) for one, a in targets])
-        return InformationPosterior(equations, penalty(self.settings.alpha), mean=self.found, start=self.begin, **how)
+        alpha = self.settings.alpha
+        penalties = list(map(penalty, alpha)) if np.ndim(alpha) else penalty(alpha)
+        return InformationPosterior(self.rows.equations, penalties, mean=self.found, start=self.begin, **how)
 
     @cached_property
     def noise(self) -> Noise:
