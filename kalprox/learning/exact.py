@@ -26,7 +26,7 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import Core, State, check_any_row, times_of
 from kalprox.learning.window import WindowRows
-from kalprox.linalg.row_space import row_coordinates
+from kalprox.linalg.row_space import RowSpace
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Ridge
 from kalprox.solvers.curvature import diagonal_curvature
@@ -458,11 +458,10 @@ def _in_row_space(belief: LinearBelief, block: Block) -> tuple[InformationPoster
     R = posterior.data.compact()[0]
     if h is None or not h.any() or len(R) + len(block) >= posterior.data.d:
         return posterior, design, block
-    found = row_coordinates(np.concatenate([R, design.rows(block.X)]), h, posterior.data.rows)
-    if found is None:
+    space = RowSpace.of(np.concatenate([R, design.rows(block.X)]), h, posterior.data.rows)
+    if space is None:
         return posterior, design, block
-    rows, curvature = found
-    data = posterior.data.in_coordinates(rows[: len(R)])
-    reduced = InformationPosterior(data, Ridge(curvature), gamma=posterior.gamma)
+    data = posterior.data.in_coordinates(space.rows[: len(R)])
+    reduced = InformationPosterior(data, Ridge(space.curvature), gamma=posterior.gamma)
     design = Design(offset=design.offset, offset_rest=design.offset_rest)
-    return reduced, design, replace(block, X=rows[len(R) :])
+    return reduced, design, replace(block, X=space.rows[len(R) :])

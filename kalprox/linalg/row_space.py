@@ -19,7 +19,7 @@ from kalprox.linalg.gram import cholesky, smallest_square
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, lapack, qr_factors, solve_triangular
 
-__all__ = ["RowSpace", "WideFactor", "row_coordinates", "surely_determined"]
+__all__ = ["RowSpace", "WideFactor", "surely_determined"]
 
 _FEWEST, _LARGEST_SHARE = 64, 0.75  # columns, and directions relative to columns, where the row space pays
 _CANCELS = 0.5  # the share of a squared length below which what is left of it is computed anew
@@ -152,12 +152,6 @@ class _Span:
     def combination(self, phi: np.ndarray) -> np.ndarray:
         """Return Q phi."""
         return np.asarray(self.Q @ phi if self.Q is not None else self.A.T @ solve_triangular(self.U, phi))
-
-
-def row_coordinates(R: np.ndarray, h: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return `rows` and `curvature` of `RowSpace.of` for a penalty; or None."""
-    space = RowSpace.of(R, h, weight)
-    return None if space is None else (space.rows, space.curvature)
 
 
 def _worth(R: np.ndarray, h: np.ndarray, weight: Any) -> bool:
