@@ -7,14 +7,14 @@ Rows of inputs may be a sparse matrix, which stays sparse.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.base.control import call_jax, compiled
-from kalprox.information.linearized import expansion
+from kalprox.information.linearized import Sums, expansion
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Function, Linear, Model, Offset, Predictor, padded
 from kalprox.sources import Block
@@ -35,35 +35,50 @@ _BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
 _CHUNK = 4096  # rows of a function at a time
 
 
-class _Inputs(Protocol):
-    """The Jacobian of the outputs of b rows, shape (b,) or (b, m), with respect to d parameters."""
+@dataclass(frozen=True)
+class Inputs:
+    """The Jacobian J of the outputs of b rows, shape (b,) or (b, m), with respect to d parameters: here as it is."""
+
+    model: Any
+    theta: Array
+    X: Any
+
+    @cached_property
+    def _at(self) -> tuple[Array, Array]:
+        return self.model.linearize_rows(self.theta, self.X)
 
     def value(self) -> Array:
         """Return the outputs."""
+        return self._at[0]
 
     def times(self, v: Array) -> Array:
         """Return J v, of the shape of the outputs."""
+        return self._at[1] @ v
 
     def transposed(self, u: Array) -> Array:
         """Return J'u, shape (d,)."""
+        D = self._at[1]
+        return u.ravel() @ D.reshape(-1, D.shape[-1])
 
     def squares(self, w: Array, L: Array | None) -> Array:
         """Return the diagonal of J'L' diag(w) L J, with a matrix L of shape (m, m) for each row, or none."""
+        total = np.zeros_like(self.theta)
+        for rows, D in pieces(self, len(w), w[0].size):
+            D = D if L is None else L[rows] @ D
+            total = total + w[rows].ravel() @ (D.reshape(-1, len(total)) ** 2)
+        return total
 
     def explicit(self, rows: slice) -> Any:
         """Return the rows of J, shape (b, d) or (b, m, d); sparse of shape (b m, d) if the inputs are sparse."""
+        return self._at[1][rows]
 
 
 @dataclass(frozen=True)
-class PredictorInputs:
+class PredictorInputs(Inputs):
     """J of h(x'theta), each row of which is x times the slope of the link, or of several linear outputs.
 
     Of several outputs theta is a matrix of one column for each.
     """
-
-    model: Predictor
-    theta: Array
-    X: Any
 
     @property
     def _outputs(self) -> int | None:
@@ -107,12 +122,8 @@ class PredictorInputs:
 
 
 @dataclass(frozen=True)
-class FunctionInputs:
+class FunctionInputs(Inputs):
     """J of a function, which JAX differentiates forward for J v and in reverse for J'u."""
-
-    model: Function
-    theta: Array
-    X: Array
 
     def value(self) -> Array:
         return np.concatenate([f for f, _ in self._forward(self.theta)])
@@ -128,13 +139,6 @@ class FunctionInputs:
             total = total + call_jax(partial(compiled(_reverse), self.model), self.theta, rows, weights)
         return total
 
-    def squares(self, w: Array, L: Array | None) -> Array:
-        total = np.zeros_like(self.theta)
-        for rows, D in pieces(self, len(self.X), w[0].size):
-            D = D if L is None else L[rows] @ D
-            total = total + w[rows].ravel() @ (D.reshape(-1, len(total)) ** 2)
-        return total
-
     def explicit(self, rows: slice) -> Array:
         return self.model.linearize_rows(self.theta, self.X[rows])[1]
 
@@ -146,40 +150,10 @@ class FunctionInputs:
 
 
 @dataclass(frozen=True)
-class GivenInputs:
-    """J as it is, for a model that is not one of the library's."""
-
-    model: Model
-    theta: Array
-    X: Array
-
-    @cached_property
-    def _at(self) -> tuple[Array, Array]:
-        return self.model.linearize_rows(self.theta, self.X)
-
-    def value(self) -> Array:
-        return self._at[0]
-
-    def times(self, v: Array) -> Array:
-        return self._at[1] @ v
-
-    def transposed(self, u: Array) -> Array:
-        D = self._at[1]
-        return u.ravel() @ D.reshape(-1, D.shape[-1])
-
-    def squares(self, w: Array, L: Array | None) -> Array:
-        D = self._at[1] if L is None else L @ self._at[1]
-        return w.ravel() @ D.reshape(-1, D.shape[-1]) ** 2
-
-    def explicit(self, rows: slice) -> Array:
-        return self._at[1][rows]
-
-
-@dataclass(frozen=True)
 class OffsetInputs:
     """J of a model with an offset, which it does not depend on."""
 
-    inner: _Inputs
+    inner: Inputs
     offset: Array
 
     def value(self) -> Array:
@@ -198,7 +172,7 @@ def inputs_of(model: Model, theta: Array, X: Any) -> Any:
         return PredictorInputs(model, theta, X)
     if scipy.sparse.issparse(X):
         raise ValueError(f"A sparse X needs a linear predictor; {type(model).__name__} takes dense rows: X.toarray().")
-    return FunctionInputs(model, theta, X) if isinstance(model, Function) else GivenInputs(model, theta, X)
+    return (FunctionInputs if isinstance(model, Function) else Inputs)(model, theta, X)
 
 
 def largest_move(model: Model, theta: Array, p: Array, block: Block) -> list[float]:
@@ -207,9 +181,9 @@ def largest_move(model: Model, theta: Array, p: Array, block: Block) -> list[flo
     return [float(np.abs(np.asarray(inputs_of(model, theta, rows).times(p))).max(initial=0.0))]
 
 
-def pieces(inputs: _Inputs, b: int, outputs: int) -> Iterator[tuple[slice, Any]]:
+def pieces(inputs: Inputs, b: int, outputs: int) -> Iterator[tuple[slice, Any]]:
     """Yield the explicit rows of a Jacobian in pieces of bounded memory."""
-    size = max(16, 1 << (_BYTES // (8 * len(inputs.theta) * outputs)).bit_length() >> 1)  # type: ignore[attr-defined]
+    size = max(16, 1 << (_BYTES // (8 * len(inputs.theta) * outputs)).bit_length() >> 1)
     for i in range(0, b, size):
         rows = slice(i, min(i + size, b))
         yield rows, inputs.explicit(rows)
@@ -298,8 +272,8 @@ def counting(block: Block) -> Block:
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """The sums over rows that one pass of refinement without a matrix returns; they add over blocks."""
+class Gradient(Sums):
+    """The sums over rows that one pass of refinement without a matrix returns."""
 
     loss: float
     rss: float  # sum of weights * targets^2
@@ -308,11 +282,6 @@ class Gradient:
     squares: Array  # the diagonal of J'WJ
     rows: float
     sums: Array | None = None  # what the likelihood learns from
-
-    def __add__(self, other: "Gradient") -> "Gradient":
-        sums = None if self.sums is None or other.sums is None else self.sums + other.sums
-        names = ("loss", "rss", "size", "slope", "squares", "rows")
-        return Gradient(**{name: getattr(self, name) + getattr(other, name) for name in names}, sums=sums)
 
     @property
     def finite(self) -> bool:

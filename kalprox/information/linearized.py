@@ -1,12 +1,12 @@
 """Second-order expansion of the loss of a block at theta, and the information of the linearised rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from kalprox.base.arrays import Array, masked, namespace
-from kalprox.information.triangular import Information, merge
+from kalprox.information.triangular import Information
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.row_space import WideFactor
@@ -18,6 +18,7 @@ __all__ = [
     "Expansion",
     "Linearized",
     "Spread",
+    "Sums",
     "curvature_along",
     "curvature_left_out",
     "curved_variance",
@@ -218,20 +219,25 @@ _SHARES = _SHARES / _SHARES.sum()
 
 
 @dataclass(frozen=True)
-class Linearized:
-    """The sums over linearised rows that one pass of refinement returns; they add over blocks."""
+class Sums:
+    """Sums over rows, which add over blocks; what is None for some of the rows is None for all of them."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        kind: Any = type(self)
+        total: Self = kind(*(None if a is None or b is None else a + b for a, b in pairs))
+        return total
+
+
+@dataclass(frozen=True)
+class Linearized(Sums):
+    """The sums over linearised rows that one pass of refinement returns."""
 
     loss: float  # at theta
     rss: float  # sum of weights * targets^2
     size: float  # sum of weights * f^2; the rounding error of the targets is about eps |f|
     information: Information | None  # of rows D with the targets, so of the step t - theta; None if not finite
     sums: Array | None = None  # what the likelihood learns from; None if it has no parameter
-
-    def __add__(self, other: Self) -> Self:
-        a, b = self.information, other.information
-        information = None if a is None or b is None else merge(a, b)
-        sums = None if self.sums is None or other.sums is None else self.sums + other.sums
-        return type(self)(self.loss + other.loss, self.rss + other.rss, self.size + other.size, information, sums)
 
 
 def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> Linearized:

@@ -85,8 +85,7 @@ class MatrixFreeProblem(Problem):
     rows: float = 0.0
 
     def at(self, theta: Array) -> Point | None:
-        self.count_pass()
-        rows: Gradient | None = self.source.fold(partial(gradient_of, self.model, self.likelihood, theta)).total
+        rows: Gradient | None = self.over_rows(gradient_of, theta)
         if rows is None:
             raise ValueError("The source must have at least one good row; got none.")
         if not rows.rows > 0:
@@ -114,8 +113,7 @@ class MatrixFreeProblem(Problem):
         return np.asarray(self.source.fold(partial(product_of, self.model, likelihood, theta, v)).total)
 
     def curvature(self, theta: Array, p: Array) -> Array:
-        self.count_pass()
-        return np.asarray(self.source.fold(partial(curvature_products, self.model, self.likelihood, theta, p)).total)
+        return np.asarray(self.over_rows(curvature_products, theta, p))
 
     def curvature_left_out(self, theta: Array) -> None:
         """Return None: it would be a matrix."""
