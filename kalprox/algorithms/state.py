@@ -1,5 +1,6 @@
 """The state of the proximal filter, and what is read from it."""
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any
 
@@ -22,11 +23,56 @@ from kalprox.predictive import Predictive, central_interval
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 
-__all__ = ["ProximalState", "with_block"]
+__all__ = ["FilterState", "ProximalState", "with_block"]
+
+
+class FilterState(ABC):
+    """What is read from the state of a proximal filter, whatever holds its information."""
+
+    problem: Problem
+    learned: Learned | None  # of the likelihood's parameter; None if it has none, or nothing has been learned
+    posterior: Any  # of theta, from which all quantities are computed
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
+        given = self.problem.likelihood
+        return given if self.learned is None else self.learned.likelihood(given)
+
+    @property
+    def mean(self) -> Array:
+        """The estimate: the minimiser of (1), as the prox of g in the metric of the data and the prior."""
+        return self.posterior.mean
+
+    @property
+    def noise(self) -> Noise:
+        """The noise variance, given or learned from the residuals, and its degrees of freedom."""
+        return self.posterior.noise
+
+    @abstractmethod
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+        """Return the predictive distribution for new rows, including the noise."""
+
+    def interval(self, X: Array, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
+        """Return central predictive intervals for new rows: Student's t if the noise variance is learned.
+
+        Parameters
+        ----------
+        X : array of shape (n, ...)
+        level : float
+            Strictly between 0 and 1.
+        sigma : float or array of shape (n,), optional
+            The relative standard deviation of the noise of the new rows; see `predict`.
+
+        Returns
+        -------
+        low, high : arrays of shape (n,)
+        """
+        return central_interval(self.predict(X, sigma), level)
 
 
 @pytree
-class ProximalState:
+class ProximalState(FilterState):
     """The state of the proximal filter: the information of the rows and of the prior.
 
     Everything else is computed from the state on demand and does not change it, so that the same rows give the same
@@ -111,10 +157,7 @@ class ProximalState:
     @property
     def likelihood(self) -> Likelihood:
         """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
-        if self._refines:
-            return self._refined.likelihood
-        given = self.problem.likelihood
-        return given if self.learned is None else self.learned.likelihood(given)
+        return self._refined.likelihood if self._refines else super().likelihood
 
     @property
     def outliers(self) -> float | None:
@@ -128,11 +171,6 @@ class ProximalState:
         sums = self._refined.sums if self._refines else None if self.learned is None else self.learned.sums
         return 0.0 if sums is None else float(sums[-2])
 
-    @property
-    def mean(self) -> Array:
-        """The estimate: the minimiser of (1), as the prox of g in the metric of the data. O(d^3)."""
-        return self.posterior.mean
-
     def cov(self) -> Array:
         """Return the covariance, (R'R + Hess g)^-1 times the noise variance; less after forgetting.
 
@@ -143,11 +181,6 @@ class ProximalState:
     def var(self) -> Array:
         """Return the variances of theta, shape (d,)."""
         return self.posterior.var()
-
-    @property
-    def noise(self) -> Noise:
-        """The noise variance, given or learned from the residuals, and its degrees of freedom."""
-        return self.posterior.noise
 
     @property
     def rows(self) -> Array:
@@ -177,23 +210,6 @@ class ProximalState:
         """
         f, D = self.problem.model.linearize_rows(self.posterior.expected, X)
         return self.posterior.predict(f, D, sigma)
-
-    def interval(self, X: Array, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
-        """Return central predictive intervals for new rows: Student's t if the noise variance is learned.
-
-        Parameters
-        ----------
-        X : array of shape (n, ...)
-        level : float
-            Strictly between 0 and 1.
-        sigma : float or array of shape (n,), optional
-            The relative standard deviation of the noise of the new rows; see `predict`.
-
-        Returns
-        -------
-        low, high : arrays of shape (n,)
-        """
-        return central_interval(self.predict(X, sigma), level)
 
     def log_evidence(self) -> Array:
         """Return the log evidence log p(y), for linear h and quadratic g; see `kalprox.noise.log_evidence`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from kalprox.algorithms.base import Algorithm, start_mean
 from kalprox.algorithms.problem import Problem, checked_rows
+from kalprox.algorithms.state import FilterState
 from kalprox.base.arrays import Array, Partial, asarray_like, brief, is_traced, namespace, pytree, static
 from kalprox.base.checks import check_positive, concrete
 from kalprox.base.control import full_precision
@@ -24,10 +25,8 @@ from kalprox.large.information import Structured
 from kalprox.large.posterior import StructuredPosterior
 from kalprox.large.prox import ridge_of
 from kalprox.large.step import Found, learn_pieces, learns_compiled
-from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
-from kalprox.noise import Noise
-from kalprox.predictive import Predictive, central_interval
+from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
@@ -43,7 +42,7 @@ _BYTES = 1 << 26  # of the Jacobian of rows that are predicted at a time
 
 
 @pytree
-class StructuredState(PickledFields):
+class StructuredState(PickledFields, FilterState):
     """The state of the proximal filter with a structure: the information of the rows and of the prior."""
 
     problem: Problem
@@ -77,27 +76,11 @@ class StructuredState(PickledFields):
         return Zero() if np.isfinite(g.value(ones)) and np.isfinite(g.value(-ones)) else g
 
     @property
-    def likelihood(self) -> Likelihood:
-        """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
-        given = self.problem.likelihood
-        return given if self.learned is None else self.learned.likelihood(given)
-
-    @property
     def outliers(self) -> float | None:
         """The number of rows that were outliers for a robust likelihood; None if the likelihood is not robust."""
         if not self.problem.likelihood.majorizes:
             return None
         return 0.0 if self.learned is None else float(self.learned.sums[-2])
-
-    @property
-    def mean(self) -> Array:
-        """The estimate: the proximal step of g in the metric of rows and prior."""
-        return self.posterior.mean
-
-    @property
-    def noise(self) -> Noise:
-        """The noise variance, given or learned, and its degrees of freedom."""
-        return self.posterior.noise
 
     @property
     def rows(self) -> Array:
@@ -166,23 +149,6 @@ class StructuredState(PickledFields):
             most = 1 << (most.bit_length() - 1)  # few lengths, so that few are compiled
         f, leverage = parts[0] if len(parts) == 1 else tuple(xp.concatenate(a) for a in zip(*parts, strict=True))
         return self.posterior.predictive(f, leverage, sigma)
-
-    def interval(self, X: Array, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
-        """Return central predictive intervals for new rows: Student's t if the noise variance is learned.
-
-        Parameters
-        ----------
-        X : array of shape (n, ...)
-        level : float
-            Strictly between 0 and 1.
-        sigma : float or array of shape (n,), optional
-            The relative standard deviation of the noise of the new rows; see `predict`.
-
-        Returns
-        -------
-        low, high : arrays of shape (n,)
-        """
-        return central_interval(self.predict(X, sigma), level)
 
 
 def structured_filter(problem: Problem, structure: Structure) -> Algorithm:
