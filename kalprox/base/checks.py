@@ -69,6 +69,14 @@ def check_positive(name: str, value: Any, *, strict: bool = True) -> None:
         raise ValueError(f"{name} must be finite and {bound}; got {value!r}.")
 
 
+def check_fading(rho: Any) -> None:
+    """Raise a ValueError unless rho is a factor by which weights fade: > 0 and at most 1."""
+    check_positive("rho", rho)
+    number = concrete(rho)
+    if number is not None and (number > 1).any():
+        raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
+
+
 def check_is(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> None:
     """Raise a TypeError unless the value is of a kind, which `what` says in words."""
     if not isinstance(value, kind):

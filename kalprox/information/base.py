@@ -22,17 +22,14 @@ from kalprox.solvers.prox import Prox, posterior_root, prox
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Equations", "LeastSquares"]
+__all__ = ["Counted", "Equations", "LeastSquares"]
 
 _A_REGULARIZER = "a regulariser, such as kalprox.regularizers.Zero()"
 _LARGE = 1000  # coefficients up to which HTML says which are determined: it takes O(d^3)
 
 
-class LeastSquares(PickledFields, ABC):
-    """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
-
-    With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share
-    R, the shapes are (d, k) and (k,). Computing R, z and rss costs O(d^2), every other quantity O(d^3).
+class Counted(PickledFields):
+    """Sums over rows that may have faded, and how many rows they are worth.
 
     Attributes
     ----------
@@ -41,13 +38,10 @@ class LeastSquares(PickledFields, ABC):
     squares : scalar array
         The sum over the same rows of the square of what forgetting has left of each; equal to `rows` if nothing was
         forgotten.
-    targets : int or None
-        The number of columns of y if y was a matrix, None if y was a vector.
     """
 
     rows: Array
     squares: Array
-    targets: int | None
 
     @property
     def fading(self) -> Array:
@@ -63,6 +57,23 @@ class LeastSquares(PickledFields, ABC):
     def effective_rows(self) -> Array:
         """The number of rows of equal weight that determine the noise variance as well: rows^2 / squares."""
         return self.rows / self.fading
+
+
+class LeastSquares(Counted, ABC):
+    """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
+
+    With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share
+    R, the shapes are (d, k) and (k,). Computing R, z and rss costs O(d^2), every other quantity O(d^3).
+
+    Attributes
+    ----------
+    rows, squares : scalar array
+        See `Counted`.
+    targets : int or None
+        The number of columns of y if y was a matrix, None if y was a vector.
+    """
+
+    targets: int | None
 
     @abstractmethod
     def triangle(self) -> Array:

@@ -33,10 +33,10 @@ from kalprox.base.arrays import (
 from kalprox.base.checks import (
     all_finite,
     check_array,
+    check_fading,
     check_finite,
     check_floating,
     check_is,
-    check_positive,
     concrete,
 )
 from kalprox.base.control import compiled, cond_rare
@@ -330,10 +330,7 @@ class Information(LeastSquares):
         >>> float(info.forget(0.5).rows)
         1.0
         """
-        check_positive("rho", rho)
-        number = concrete(rho)
-        if number is not None and (number > 1).any():
-            raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
+        check_fading(rho)
         xp = namespace(self.T, rho)
         rho = asarray_like(rho, self.T)
         rows, squares = alike(rho, self.rows, self.squares)

@@ -28,10 +28,10 @@ from kalprox.base.arrays import (
     pytree,
     static,
 )
-from kalprox.base.checks import all_finite, check_finite, check_floating, check_positive, concrete
-from kalprox.base.control import compiled, cond, select, window
-from kalprox.base.pickling import PickledFields
+from kalprox.base.checks import all_finite, check_fading, check_finite, check_floating, check_positive
+from kalprox.base.control import compiled, compiled_on_jax, cond, select, window
 from kalprox.base.tree import leaf
+from kalprox.information.base import Counted
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.block_diagonal import squares as squares_of
 from kalprox.large.factor import StructuredFactor
@@ -55,7 +55,7 @@ _LARGE = 1 << 24  # numbers of W from which a branch is not computed in vain; it
 
 
 @pytree
-class Structured(PickledFields):
+class Structured(Counted):
     """The information of rows and of a normal prior about theta, with a precision matrix P = B + W'W.
 
     Make one with `kalprox.structures`, as in `LowRank(20).start(mean, precision)`.
@@ -122,17 +122,6 @@ class Structured(PickledFields):
     def d(self) -> int:
         """The number of parameters."""
         return int(self.mean.shape[0])
-
-    @property
-    def fading(self) -> Array:
-        """squares / rows: what forgetting has left of the rows on average, weighted by itself; 1 without forgetting."""
-        xp, some = namespace(self.rows), self.rows > 0
-        return xp.where(some, self.squares, 1) / xp.where(some, self.rows, 1)
-
-    @property
-    def effective_rows(self) -> Array:
-        """The number of rows of equal weight that determine the noise variance as well: rows^2 / squares."""
-        return self.rows / self.fading
 
     @property
     def dropped(self) -> Array:
@@ -210,43 +199,8 @@ class Structured(PickledFields):
         -------
         Structured
         """
-        check_positive("rho", rho)
-        number = concrete(rho)
-        if number is not None and (number > 1).any():
-            raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
-        rho = asarray_like(rho, self.mean)
-        step = _forgotten if namespace(self.mean) is np else compiled(_forgotten)
-        found: Structured = step(self, rho)
-        return found
-
-    def merge(self, other: "Structured") -> "Structured":
-        """Return the information of the rows of both; the prior, which must be the same, counts once.
-
-        Parameters
-        ----------
-        other : Structured
-
-        Returns
-        -------
-        Structured
-        """
-        same = np.array_equal(self.prior_mean, other.prior_mean)
-        same = same and np.array_equal(self._prior_diagonal, other._prior_diagonal)
-        if (self.rank, self.precision.base.layout) != (other.rank, other.precision.base.layout) or not same:
-            raise ValueError(
-                "Informations can be merged if they have the same structure and the same prior, which counts once; "
-                "these differ. Start both with the same mean and precision."
-            )
-        P, Q, p0 = self.precision, other.precision, self._prior_diagonal
-        base = P.base.plus(Q.base).plus_diagonal(-p0)
-        both = PlusLowRank.of(base, namespace(P.W).concatenate([P.W[: int(self.used)], Q.W[: int(other.used)]]))
-        right = P.apply(self.mean) + Q.apply(other.mean) - p0 * self.prior_mean
-        mean = both.solve(right)
-        moved = mean - self.mean, mean - other.mean, mean - self.prior_mean
-        rss = self.rss + other.rss + P.quadratic(moved[0]) + Q.quadratic(moved[1])
-        sums = {name: getattr(self, name) + getattr(other, name) for name in ("rows", "squares", "traces")}
-        whole = replace(self, mean=mean, rss=rss - moved[2] @ (p0 * moved[2]), **sums)
-        return _with_directions(whole, both)
+        check_fading(rho)
+        return _forgotten(self, asarray_like(rho, self.mean))
 
     def trace(self, diagonal: Array) -> Array:
         """Return the trace of a precision matrix with this diagonal in the units of `traces`."""
@@ -263,23 +217,23 @@ class Structured(PickledFields):
 
     def apply(self, x: Array) -> Array:
         """Return P x for a vector, or for each row of a matrix."""
-        return _called(self.precision, "apply", x)
+        return compiled_on_jax(PlusLowRank.apply)(self.precision, x)
 
     def quadratic(self, x: Array) -> Array:
         """Return x'P x for a vector."""
-        return _called(self.precision, "quadratic", x)
+        return compiled_on_jax(PlusLowRank.quadratic)(self.precision, x)
 
     def solve(self, x: Array) -> Array:
         """Return P^-1 x for a vector, or for each row of a matrix."""
-        return _called(self.precision, "solve", x)
+        return compiled_on_jax(PlusLowRank.solve)(self.precision, x)
 
     def leverage(self, D: Array) -> Array:
         """Return x'P^-1 x for each row x of D, shape (n,)."""
-        return _called(self.precision, "leverage", D)
+        return compiled_on_jax(PlusLowRank.leverage)(self.precision, D)
 
     def variances(self) -> Array:
         """Return the diagonal of P^-1, shape (d,)."""
-        return _called(self.precision, "variances")
+        return compiled_on_jax(PlusLowRank.variances)(self.precision)
 
     def factor(self, g: Regularizer, theta: Array) -> StructuredFactor:
         """Return a factor of (P + Hess g(theta))^-1 on the coordinates that g leaves free at theta.
@@ -301,17 +255,6 @@ class Structured(PickledFields):
         if g.separable:
             kept = kept + diagonal_hessian(g, theta)
         return StructuredFactor(P, held, fading, kept)
-
-
-def _called(P: PlusLowRank, name: str, *args: Array) -> Array:
-    """Call a method of P, compiled where the arrays are JAX's."""
-    if namespace(P.W) is np:
-        return getattr(P, name)(*args)
-    return compiled(_method, "name")(P, *args, name=name)
-
-
-def _method(P: PlusLowRank, *args: Array, name: str) -> Array:
-    return getattr(P, name)(*args)
 
 
 def piece_rows(rank: int) -> int:
@@ -385,9 +328,7 @@ def _room(rank: int) -> int:
 
 def with_room(info: Structured, b: Any) -> Structured:
     """Return the information with room for b more directions."""
-    if info.rank == 0 or _is_closed(info):
-        return info
-    return (_with_room if namespace(info.mean) is np else compiled(_with_room))(info, b)
+    return info if info.rank == 0 or _is_closed(info) else _with_room(info, b)
 
 
 def _is_closed(info: Structured) -> bool:
@@ -434,6 +375,7 @@ def unsettled(info: Structured, b: int) -> Structured:
     return _padded(info, info.precision, info.rank + b, info.used)
 
 
+@compiled_on_jax
 def _with_room(info: Structured, b: Any) -> Structured:
     return cond(info.used + b > _room(info.rank), lambda: _truncated(info), lambda: info)
 
@@ -470,17 +412,14 @@ def _kept(info: Structured, found: Truncated, *, closed: bool = False) -> Struct
 
 
 def _with_directions(info: Structured, P: PlusLowRank, used: Any = None) -> Structured:
-    """Return the information with a precision of up to `rank` directions, or of more, which are truncated.
+    """Return the information with a precision of up to `rank` directions; on JAX arrays it has room for others.
 
-    On JAX arrays it has room for others. All directions are `used` unless another number is given.
+    All directions are `used` unless another number is given.
     """
     xp, k = namespace(P.W), len(P.W)
     if xp is np:
-        return replace(info, precision=P, used=k) if k <= info.rank else _truncated(replace(info, precision=P, used=k))
-    room = _room(info.rank)
-    if k > room:
-        return _truncated(replace(info, precision=P))
-    return _padded(info, P, room, xp.asarray(k, np.int32) if used is None else used)
+        return replace(info, precision=P, used=k)
+    return _padded(info, P, _room(info.rank), xp.asarray(k, np.int32) if used is None else used)
 
 
 def _padded(info: Structured, P: PlusLowRank, k: int, used: Any) -> Structured:
@@ -523,6 +462,7 @@ def _placed(e: Array, place: Any, k: int) -> Array:
     return jax.lax.dynamic_update_slice(jax.numpy.zeros(k, e.dtype), e, (place,))
 
 
+@compiled_on_jax
 def _forgotten(info: Structured, rho: Array) -> Structured:
     P, p0 = info.precision, info._prior_diagonal
     base = P.base.scaled(rho).plus_diagonal((1 - rho) * p0)

@@ -122,25 +122,6 @@ def test_forgetting_fades_the_rows_and_not_the_prior(structure):
     np.testing.assert_allclose(info.variances(), 1 / p0, rtol=1e-9)
 
 
-@pytest.mark.parametrize("structure", [LowRank(7), Blocks([7]), LastLayer(3, rank=7)])
-def test_merging_counts_the_prior_once(structure):
-    X, y, w, m0, p0 = rows()
-    start = structure.start(m0, p0)
-    both = start.fold(X[:25], y[:25], w[:25]).merge(start.fold(X[25:], y[25:], w[25:]))
-    agrees(both, *dense(X, y, w, m0, p0), X)
-
-
-def test_merging_needs_one_prior_and_one_structure():
-    one = LowRank(2).start(np.zeros(D), 1.0)
-    for other in (
-        LowRank(2).start(np.ones(D), 1.0),
-        LowRank(2).start(np.zeros(D), 2.0),
-        LowRank(3).start(np.zeros(D), 1.0),
-    ):
-        with pytest.raises(ValueError, match="the same structure and the same prior"):
-            one.merge(other)
-
-
 @pytest.mark.parametrize("structure", [Diagonal(), LowRank(2), Blocks([3, 4]), LastLayer(3, rank=2)])
 def test_draws_reproduce_the_covariance(structure):
     X, y, w, m0, p0 = rows()
