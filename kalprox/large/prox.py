@@ -215,20 +215,17 @@ class _Coordinates(PieceTerms):
 class _Groups(GroupTerms):
     """The group norm sum_g w_g ||t_g|| in the metric diag(p)."""
 
-    def _sum(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.of, values, self.size + 1)
-
     def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return the minimiser, whose groups have the norms n with sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
         p, w, n = scale, self.w, np.zeros(len(self.w))
         a = p * v
-        some = (self._sum(a**2) > w**2) & (w > 0)
+        some = (self._sums(a**2) > w**2) & (w > 0)
         active = some.copy()
         for _ in range(_STEPS):
             below = p * n[self.of] + w[self.of]
             below = np.where(below > 0, below, 1)
-            total = self._sum((a / below) ** 2)
-            slope = self._sum(p * a**2 / below**3)
+            total = self._sums((a / below) ** 2)
+            slope = self._sums(p * a**2 / below**3)
             # Newton's method for 1 - 1 / sqrt(total), which is convex and has its root to the right of n
             with np.errstate(all="ignore"):
                 step = np.where(active, total * (np.sqrt(total) - 1) / slope, 0.0)
@@ -240,11 +237,6 @@ class _Groups(GroupTerms):
         of, penalised = self.of, w[self.of] > 0
         return np.where(penalised, a * n[of] / np.where(penalised, p * n[of] + w[of], 1), v)
 
-    def curved(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return c and u of the Hessian c (I - u u') of each group, for each coordinate."""
-        norms = self._norms(t)
-        return self._per_norm(t)[self.of], t / np.where(norms > 0, norms, 1.0)[self.of]
-
     def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
         """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
         c, (more, unit) = self._per_norm(t), self.curved(t)
@@ -252,8 +244,8 @@ class _Groups(GroupTerms):
         whole = np.asarray(cross(W * inverse, W))
         # the Hessian of a group is c (I - u u'): a rank one correction of diag(p + c) for each group
         turned = W * (inverse * unit)
-        sums = np.stack([self._sum(row) for row in turned]) if len(W) else np.zeros((0, len(c)))
-        left = 1 - c * self._sum(inverse * unit**2)
+        sums = np.stack([self._sums(row) for row in turned]) if len(W) else np.zeros((0, len(c)))
+        left = 1 - c * self._sums(inverse * unit**2)
         return np.asarray(whole + (sums * (c / np.where(left > 0, left, 1))) @ sums.T)
 
 
@@ -316,7 +308,3 @@ def _diagonal_metric(P: PlusLowRank) -> tuple[np.ndarray, np.ndarray]:
             more[:, columns] = (np.sqrt(values - part)[:, None] * vectors.T) * scale
             W.append(more)
     return p, np.concatenate(W)
-
-
-def _on_host(base: BlockDiagonal) -> BlockDiagonal:
-    return BlockDiagonal(np.asarray(base.p, float), tuple(np.asarray(A, float) for A in base.dense), base.layout)

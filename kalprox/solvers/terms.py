@@ -144,8 +144,11 @@ class GroupTerms(Terms):
         self.of = np.where(labels >= 0, labels, self.size)  # those of no group are together in a last one of weight 0
         self.w = np.append(weights, 0.0)
 
+    def _sums(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.of, values, self.size + 1)
+
     def _norms(self, t: np.ndarray) -> np.ndarray:
-        return np.sqrt(np.bincount(self.of, t**2, self.size + 1))
+        return np.sqrt(self._sums(t**2))
 
     def _per_norm(self, t: np.ndarray) -> np.ndarray:
         """w_g / ||t_g|| for each group; 0 where the norm is 0."""
@@ -162,16 +165,18 @@ class GroupTerms(Terms):
         smooth: np.ndarray = r - t * self._per_norm(t)[self.of]
         return np.where(held[self.of], r * share[self.of], smooth)
 
-    def curvature(self, t: np.ndarray) -> Curvature:
+    def curved(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return c and u of the Hessian c (I - u u') of each group, for each coordinate."""
         norms = self._norms(t)
-        unit = t / np.where(norms > 0, norms, 1.0)[self.of]
-        c = self._per_norm(t)
+        return self._per_norm(t)[self.of], t / np.where(norms > 0, norms, 1.0)[self.of]
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        c, unit = self.curved(t)
 
         def product(v: np.ndarray) -> np.ndarray:
-            along = np.bincount(self.of, unit * v, self.size + 1)
-            return np.asarray(c[self.of] * (v - unit * along[self.of]))
+            return np.asarray(c * (v - unit * self._sums(unit * v)[self.of]))
 
-        return product, c[self.of] * (1 - unit**2)
+        return product, c * (1 - unit**2)
 
     def free(self, t: np.ndarray) -> np.ndarray:
         return np.asarray(((self._norms(t) > 0) | (self.w == 0))[self.of])
