@@ -83,14 +83,12 @@ class StructuredPosterior(Posterior):
         return found
 
     def _variance_of(self, f: Array, D: Any) -> Array:
-        if not scipy.sparse.issparse(D) or not self.likelihood.interacts:
-            D = D if scipy.sparse.issparse(D) else D.reshape(-1, D.shape[-1])
-            return self.leverage(D).reshape(f.shape) if not self.likelihood.interacts else super().output_variance(f, D)
-        found = np.empty((*f.shape, f.shape[1]))
-        for i in range(len(f)):
-            rows = D[i * f.shape[1] : (i + 1) * f.shape[1]].toarray()
-            found[i] = super().output_variance(f[i : i + 1], rows)[0]
-        return found
+        if not scipy.sparse.issparse(D):
+            return super().output_variance(f, D)
+        if not self.likelihood.interacts:
+            return self.leverage(D).reshape(f.shape)
+        parts = (D[i : i + f.shape[1]].toarray() for i in range(0, f.size, f.shape[1]))
+        return np.concatenate([Posterior.output_variance(self, f[:1], rows) for rows in parts])
 
 
 @state

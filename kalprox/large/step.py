@@ -85,14 +85,12 @@ def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: A
     outputs = int(np.prod(block.y.shape[1:], initial=1))
     start = Found(ready_for(data, outputs * len(block)), estimate, before)
     arrays = tuple(getattr(block, name) for name in _ARRAYS)
-    xp = namespace(data.mean, block.X, block.y)
-    if not learns_compiled(p, g, data, block.X, block.y):
-        found, about = _learn_pieces(p, g, start, arrays, rows=rows, n=len(block), loops=np)
-    else:
+    loops, learn = np, _learn_pieces
+    if learns_compiled(p, g, data, block.X, block.y):
         alone = not is_traced(p, g, start, arrays)
-        found, about = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)(
-            p, g, start, arrays, rows=rows, n=len(block), loops=xp
-        )
+        loops = namespace(data.mean, block.X, block.y)
+        learn = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)
+    found, about = learn(p, g, start, arrays, rows=rows, n=len(block), loops=loops)
     if is_traced(found):
         return found._replace(data=in_form_of(data, found.data)), about[1]
     about = np.asarray(about)  # all that is checked comes to the host at once
@@ -181,13 +179,12 @@ def _learn(
     if p.exact or averaged:
         at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
         check_expansion(at, len(block))
-        taken = length
+        taken, rows = length, _weighed(at)
         if averaged:
-            leverage = data.leverage(at.D) if at.weights is None else data.leverage(at.D) * at.weights
-            total = leverage.reshape(len(block), -1).sum(axis=1).cumsum()
+            total = (data.leverage(rows.D) * rows.weights).reshape(len(block), -1).sum(axis=1).cumsum()
             taken = xp.clip((total <= _MUCH).sum(), 1, length)
-        block, at = _first_rows(block, taken), _first(at, taken, len(block))
-        new = _folded(data, at, theta, taken * outputs)
+        block = _first_rows(block, taken)
+        new = append(data, _first(rows, taken * outputs), taken * outputs, theta)
         found = _mode(new, g, theta)
     else:
         unit = xp.where((variance > 0) & xp.isfinite(variance), variance, 0)
@@ -199,7 +196,8 @@ def _learn(
         after = after._replace(learned=next_numbers(learned, p.likelihood, at, block, spread, None, held=True))
     if likelihood.majorizes:  # what rows add to the information is not what a step descends with
         at = expand(p.model, likelihood, found, block, spread)
-        after = after._replace(data=replace(settled(_folded(data, at, found, taken * outputs), data), mean=found))
+        new = append(data, _weighed(at), taken * outputs, found)
+        after = after._replace(data=replace(settled(new, data), mean=found))
     if loops is np:
         return after if taken else Found(data, theta, learned), taken
     return select(taken > 0, lambda: after, lambda: Found(data, theta, learned)), taken
@@ -268,7 +266,7 @@ def proximal_step(
         i, theta = carry[:2]
         at = expand(model, likelihood, theta, block, descent=True)
         check_expansion(at, len(block))
-        new = _folded(data, at, theta, length * outputs, bent=not model.linear)
+        new = append(data, _weighed(at), length * outputs, theta, bent=not model.linear)
         trial = _mode(new, g, theta)
         moved = at.D @ (trial - theta)
         change = moved * (moved / 2 - at.targets)
@@ -307,13 +305,11 @@ def _descended(
     return theta + size * (trial - theta), there
 
 
-def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: bool = False) -> Structured:
-    """Return the information with the first rows of an expansion; the others have weight 0."""
-    ones = namespace(at.D).ones_like(at.targets)
-    weights = ones if at.weights is None else at.weights
+def _weighed(at: Expansion) -> Weighed:
+    """Return the rows of an expansion, and what each of them has besides."""
+    weights = namespace(at.D).ones_like(at.targets) if at.weights is None else at.weights
     counts = weights if at.counts is None else at.counts
-    squares = counts if at.squares is None else at.squares
-    return append(data, Weighed(at.D, at.targets, weights, counts, squares), taken, theta, bent=bent)
+    return Weighed(at.D, at.targets, weights, counts, counts if at.squares is None else at.squares)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:
@@ -351,7 +347,7 @@ def _values(model: Any, theta: Array, X: Array) -> Array:
     return jax.vmap(model.value, in_axes=(None, 0))(theta, X)
 
 
-def _changed(rows: Block | Expansion, names: tuple[str, ...], change: Callable[[Array], Array]) -> dict[str, Any]:
+def _changed(rows: Block, names: tuple[str, ...], change: Callable[[Array], Array]) -> dict[str, Any]:
     """Return the arrays of these names, each changed; None where there is none."""
     return {name: None if (a := getattr(rows, name)) is None else change(a) for name in names}
 
@@ -379,15 +375,11 @@ def _first_rows(block: Block, taken: Any) -> Block:
     return replace(block, **_changed(block, _WEIGHTS, lambda a: _masked(a, taken)))
 
 
-def _first(at: Expansion, taken: Any, rows: int) -> Expansion:
-    """Return the expansion of the first rows of a block, as `_first_rows`."""
-    n = taken * (len(at.f) // rows)  # a row of the block is one row for each output
-    if namespace(at.D) is np:
-        return at._replace(**_changed(at, ("f", "D", "targets", *_WEIGHTS), lambda a: a[:n]))
-    weights = namespace(at.D).ones_like(at.targets) if at.weights is None else at.weights
-    counts = weights if at.counts is None else at.counts
-    at = at._replace(weights=weights, counts=counts)
-    return at._replace(**_changed(at, _WEIGHTS, lambda a: _masked(a, n)))
+def _first(rows: Weighed, n: Any) -> Weighed:
+    """Return the first n rows; on JAX arrays the others have weight 0."""
+    if namespace(rows.D) is np:
+        return Weighed(*(a[:n] for a in rows))
+    return rows._replace(**{name: _masked(getattr(rows, name), n) for name in _WEIGHTS})
 
 
 def _masked(values: Array, n: Any) -> Array:
