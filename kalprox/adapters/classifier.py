@@ -1,6 +1,7 @@
 """The classifier for River."""
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from river import base
 
 from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.frames import frame_like, frame_rows, series_like
-from kalprox.adapters.streams import DictionaryModel, check_for_names, check_names
+from kalprox.adapters.streams import DictionaryModel, check_names
 from kalprox.estimators import KalproxClassifier
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
@@ -16,6 +17,7 @@ from kalprox.sources import Block
 __all__ = ["RiverClassifier"]
 
 
+@dataclass(eq=False, repr=False)
 class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     """`kalprox.KalproxClassifier` for River: rows are dictionaries, and classes may come later.
 
@@ -46,37 +48,25 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     LogLoss: 0.261...
     """
 
-    class_weight: Any
-    classes: tuple[Any, ...] | None
+    penalty: Any = "ridge"
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    forget: Any = 1.0
+    class_weight: Any = None
+    missing: str = "raise"
+    diagnose: bool = False
+    coef_cov: str = "auto"
+    classes: tuple[Any, ...] | None = None
+    hash_bits: int | None = None
+    structure: Any = None
 
-    def __init__(
-        self,
-        penalty: Any = "ridge",
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        forget: Any = 1.0,
-        class_weight: Any = None,
-        missing: str = "raise",
-        diagnose: bool = False,
-        coef_cov: str = "auto",
-        classes: tuple[Any, ...] | None = None,
-        hash_bits: int | None = None,
-        structure: Any = None,
-    ) -> None:
-        self.penalty = penalty
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.forget = forget
-        self.class_weight = class_weight
-        self.missing = missing
-        self.diagnose = diagnose
-        self.coef_cov = coef_cov
-        self.classes = classes
-        self.hash_bits = hash_bits
-        self.structure = structure
+    _kind = KalproxClassifier
+    _own = ("hash_bits", "classes")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._codes: dict[Any, int] = {}
-        self._prepare()
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -87,13 +77,10 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     def _multiclass(self) -> bool:
         return self.structure is None
 
-    def _estimator(self) -> KalproxClassifier:
-        own = ("hash_bits", "classes")
-        parameters = {name: value for name, value in self._get_params().items() if name not in own}
-        check_for_names(parameters)
+    def _estimator(self) -> Any:
+        model: Any = super()._estimator()
         if self.class_weight is not None:  # no row counts more than once
-            parameters["weight_kind"] = "precision"
-        model = KalproxClassifier(**parameters)
+            model.weight_kind = "precision"
         if len(self._codes) > 2:
             model.classes_ = np.array(list(self._codes))
         return model

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from river import base
 from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.distribution import PredictiveDistribution
 from kalprox.adapters.frames import check_frame, frame_rows, series_like
-from kalprox.adapters.streams import DictionaryModel, check_for_names
+from kalprox.adapters.streams import DictionaryModel
 from kalprox.estimators import KalproxRegressor
 from kalprox.predictive import Student
 from kalprox.sources import Block
@@ -21,6 +22,7 @@ __all__ = ["RiverRegressor"]
 _UNKNOWN = Student(np.zeros(1), np.full(1, math.inf), math.inf)  # before the first row
 
 
+@dataclass(eq=False, repr=False)
 class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     """`kalprox.KalproxRegressor` for River: rows are dictionaries, and predictions are distributions.
 
@@ -98,40 +100,27 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     (3.9, 1.1)
     """
 
-    def __init__(
-        self,
-        link: str = "identity",
-        penalty: Any = "ridge",
-        alpha: float | str = 1.0,
-        *,
-        noise: float | str = "learn",
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        forget: Any = 1.0,
-        missing: str = "raise",
-        diagnose: bool = False,
-        coef_cov: str = "auto",
-        weight_kind: str = "frequency",
-        likelihood: Any = "gaussian",
-        hash_bits: int | None = None,
-        structure: Any = None,
-    ) -> None:
-        self.link = link
-        self.penalty = penalty
-        self.alpha = alpha
-        self.noise = noise
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.forget = forget
-        self.missing = missing
-        self.diagnose = diagnose
-        self.coef_cov = coef_cov
-        self.weight_kind = weight_kind
-        self.likelihood = likelihood
-        self.hash_bits = hash_bits
-        self.structure = structure
+    link: str = "identity"
+    penalty: Any = "ridge"
+    alpha: float | str = 1.0
+    _: KW_ONLY
+    noise: float | str = "learn"
+    fit_intercept: bool = True
+    standardize: bool = False
+    forget: Any = 1.0
+    missing: str = "raise"
+    diagnose: bool = False
+    coef_cov: str = "auto"
+    weight_kind: str = "frequency"
+    likelihood: Any = "gaussian"
+    hash_bits: int | None = None
+    structure: Any = None
+
+    _kind = KalproxRegressor
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._target = np.zeros(1)
-        self._prepare()
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -141,11 +130,6 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
         yield {"hash_bits": 5}
         yield {"hash_bits": 18, "structure": "diagonal"}
         yield {"hash_bits": 8, "structure": LowRank(10)}
-
-    def _estimator(self) -> KalproxRegressor:
-        parameters = {name: value for name, value in self._get_params().items() if name != "hash_bits"}
-        check_for_names(parameters)
-        return KalproxRegressor(**parameters)
 
     # ---- learning --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from kalprox.learning.settings import Settings
 from kalprox.penalties import penalty_of
 from kalprox.sources import Block
 
-__all__ = ["DictionaryModel", "check_for_names", "check_names"]
+__all__ = ["DictionaryModel", "check_names"]
 
 _MATRIX_BYTES = 1 << 25  # of the rows of a frame that are made numbers at a time
 
@@ -32,18 +32,26 @@ class DictionaryModel:
     hash_bits: int | None
     structure: Any
     missing: str
+    _kind: type[LearnerEstimator]  # the estimator of scikit-learn
+    _own: tuple[str, ...] = ("hash_bits",)  # the parameters that it does not have
 
     _learner: Learner | None
     _columns: NamedColumns | HashedColumns
 
-    def _prepare(self) -> None:
-        """Set what learning changes to its start."""
+    def __post_init__(self) -> None:
         self._learner = None
         self._columns = NamedColumns()
 
     def _estimator(self) -> LearnerEstimator:
         """Return an estimator of scikit-learn, not fitted, with these parameters."""
-        raise NotImplementedError
+        given: dict[str, Any] = self._get_params()  # type: ignore[attr-defined]
+        penalty = penalty_of(given["penalty"])
+        if penalty.by_position:
+            raise ValueError(
+                f"penalty must not be about features by their positions, since these come by name; got {penalty!r}. "
+                "Use KalproxRegressor, another penalty, or the same numbers for all features."
+            )
+        return self._kind(**{name: value for name, value in given.items() if name not in self._own})
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -190,13 +198,3 @@ def check_names(settings: Settings, hash_bits: int | None) -> None:
     check(settings, way="names")
     if hash_bits is None:
         check(settings, way="new names")
-
-
-def check_for_names(parameters: dict[str, Any]) -> None:
-    """Raise a ValueError if a parameter needs positions of features, which dictionaries do not have."""
-    penalty = penalty_of(parameters["penalty"])
-    if penalty.by_position:
-        raise ValueError(
-            f"penalty must not be about features by their positions, since these come by name; got {penalty!r}. Use "
-            "KalproxRegressor, another penalty, or the same numbers for all features."
-        )

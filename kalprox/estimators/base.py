@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,9 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import all_usable
+from kalprox.engines.collections import predict_collection
 from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frames import FrameEncoder, check_encoded, is_raw
-from kalprox.estimators.rows import checked_inputs, checked_offset, is_plain_row, plain_inputs
+from kalprox.estimators.rows import Rows, checked_inputs, checked_offset, is_plain_row, plain_inputs, source_of
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_errors
 from kalprox.learning.errors import hidden_clusters
@@ -28,7 +29,7 @@ from kalprox.structures import UnderstatedWarning
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
 
-__all__ = ["LearnerEstimator"]
+__all__ = ["LearnerEstimator", "filled"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
@@ -47,6 +48,9 @@ class LearnerEstimator(BaseEstimator):
     formula: str | None
     engine: Any
     missing: str
+    _has_labels = False  # whether y has the labels of classes
+    classes_: Array  # of a classifier
+    _balanced: tuple[float, ...] = ()  # the weights of the classes that class_weight="balanced" took
 
     _unfitted: Learner | None = None  # a learner that has rows without a target, and has learned none yet
     _learner: Learner
@@ -161,8 +165,34 @@ class LearnerEstimator(BaseEstimator):
         return belief.settings.coef_names(columns, d)
 
     def _block_rows(self, d: int) -> int | None:
-        """Return the number of rows of a block of d columns; None for those of `batch_of`."""
+        """Return the number of rows of a block of d columns; None for those of `source_of`."""
         return None
+
+    def _by_block(
+        self, X: Any, read: Callable[..., Any], *, live: bool = True, time: Any = None, **given: Any
+    ) -> list[Any]:
+        """Return what `read` returns for blocks of rows, given what predicts them, and what is `given` of each row.
+
+        That is its `sigma` and its `offset`, or None. One object predicts all blocks; see `Learner.reader`.
+        """
+        by_row = {name: values for name, values in given.items() if values is not None}
+        how = {"alone": X.shape[0] == 1, "live": live, "offsets": "offset" in by_row, "time": time}
+        rows = Rows(X, np.zeros(X.shape[0]))
+        found, reader, start = [], None, 0
+        for block in source_of(rows, self._fitted.settings, self._block_rows(X.shape[1])):
+            if reader is None:
+                with self._lock:
+                    reader = self._fitted.reader(
+                        X if isinstance(X, np.ndarray) else block.X, by_row.get("sigma"), **how
+                    )
+            stop = start + len(block)
+            found.append(read(reader, block.X, **{name: a[start:stop] for name, a in by_row.items()}))
+            start = stop
+        return found
+
+    def _nothing(self, n: int) -> Array:
+        """Return NaN for n rows, all of which were skipped."""
+        return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
         """Return what was found for one target, or for several, as the attributes of the estimator have it."""
@@ -176,15 +206,13 @@ class LearnerEstimator(BaseEstimator):
         """Return the names of several targets, or of the classes."""
         return self._class_names() or [f"y{k}" for k in range(np.atleast_2d(self._belief.coef).shape[0])]
 
-    def _inputs(self, X: Any) -> tuple[Any, Array | None]:
-        """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
-        X, good, _ = self._inputs_and_offset(X)
-        return X, good
-
     def _inputs_and_offset(
         self, X: Any, offset: Any = None, exposure: Any = None
     ) -> tuple[Any, Array | None, Array | None]:
-        """Return what `_inputs` returns, and the offsets of the good rows, given or from the columns of a frame."""
+        """Return rows to predict as an array or a sparse matrix, which of them are good, None if all are, and offsets.
+
+        X and the offsets, given or from the columns of a frame, are those of the good rows.
+        """
         if offset is None and exposure is None and is_plain_row(self, X) and all_usable(None, X[0]):
             return X, None, None
         settings = self._fitted.settings  # raises an error if there is nothing to predict with
@@ -205,9 +233,15 @@ class LearnerEstimator(BaseEstimator):
             return encoded.X, None, added
         return encoded.X[good], good, None if added is None else added[good]
 
-    def _may_have_gaps(self, X: Any) -> bool:
-        """Whether features may be missing in the rows of X to predict."""
-        return self._fitted.settings.fills_gaps and isinstance(X, np.ndarray)
+    def _lazily(self, method: str, X: Any, results: dict[str, Any], by_row: dict[str, Any], **given: Any) -> Any:
+        """Return what a method returns for rows, for those of a collection, as a lazy one: of one result its column.
+
+        For the parameters see `kalprox.engines.collections.predict_collection`.
+        """
+        found = predict_collection(partial(_columns, method=method, **given), self, X, results, by_row)
+        if hasattr(found, "sparkSession") or len(results) > 1:
+            return found
+        return found[next(iter(results))] if hasattr(found, "columns") else found[:, 0]
 
     def _encoder(self, *left_out: str) -> FrameEncoder:
         """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""
@@ -245,6 +279,23 @@ class LearnerEstimator(BaseEstimator):
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
         return {name: value for name, value in state.items() if name not in _MADE_AGAIN}
+
+
+def _columns(model: Any, X: Any, *, method: str, **given: Any) -> Array:
+    """Return what a method returns for rows of X, or the pair that it returns, as the columns of an array."""
+    found = getattr(model, method)(X, **given)
+    if isinstance(found, tuple):
+        return np.column_stack(found)
+    return found[:, None] if method == "predict" else found
+
+
+def filled(values: Array, good: Array | None) -> Array:
+    """Return values of the good rows as values of all rows, NaN for the others."""
+    if good is None:
+        return values
+    found = np.full((len(good), *values.shape[1:]), np.nan)
+    found[good] = values
+    return found
 
 
 class _Shortened:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from kalprox.base.arrays import Array
-from kalprox.engines.collections import is_collection, predict_collection
-from kalprox.estimators.base import LearnerEstimator
+from kalprox.engines.collections import is_collection
+from kalprox.estimators.base import LearnerEstimator, filled
 from kalprox.estimators.classes import (
     ClassSource,
     LabelCounts,
@@ -31,9 +31,8 @@ from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import is_raw
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.renamed import says_new_names
-from kalprox.estimators.rows import Given, Rows, batch_of, with_nan
+from kalprox.estimators.rows import Given, Rows, with_nan
 from kalprox.forgetting import Forgetting
-from kalprox.learning.learner import Learner
 from kalprox.learning.path import Path
 from kalprox.learning.state import check_any_row
 from kalprox.sources import Source
@@ -43,6 +42,8 @@ from kalprox.structures import UnderstatedWarning
 __all__ = ["KalproxClassifier"]
 
 
+@says_new_names
+@dataclass(eq=False, repr=False)
 class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstimator):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
@@ -158,50 +159,25 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
            [0.04, 0.04]]))
     """
 
-    @says_new_names
-    def __init__(
-        self,
-        formula: str | None = None,
-        *,
-        function: Callable[..., Any] | None = None,
-        start: Any = None,
-        penalty: Any = "default",
-        alpha: float | str = 1.0,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        forget: float | str | Forgetting = 1.0,
-        class_weight: Any = None,
-        coef_cov: str = "auto",
-        weight_kind: str = "frequency",
-        missing: str = "raise",
-        change_points: bool | float = False,
-        diagnose: bool = True,
-        structure: Any = None,
-        engine: Any = None,
-        max_passes: int = 200,
-        tol: float = 1e-10,
-    ) -> None:
-        self.formula = formula
-        self.function = function
-        self.start = start
-        self.penalty = penalty
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.forget = forget
-        self.class_weight = class_weight
-        self.coef_cov = coef_cov
-        self.weight_kind = weight_kind
-        self.missing = missing
-        self.change_points = change_points
-        self.diagnose = diagnose
-        self.structure = structure
-        self.engine = engine
-        self.max_passes = max_passes
-        self.tol = tol
-
-    classes_: Array
-    _balanced: tuple[float, ...] = ()  # the weights of the classes that class_weight="balanced" took
+    formula: str | None = None
+    _: KW_ONLY
+    function: Callable[..., Any] | None = None
+    start: Any = None
+    penalty: Any = "default"
+    alpha: float | str = 1.0
+    fit_intercept: bool = True
+    standardize: bool = False
+    forget: float | str | Forgetting = 1.0
+    class_weight: Any = None
+    coef_cov: str = "auto"
+    weight_kind: str = "frequency"
+    missing: str = "raise"
+    change_points: bool | float = False
+    diagnose: bool = True
+    structure: Any = None
+    engine: Any = None
+    max_passes: int = 200
+    tol: float = 1e-10
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -566,11 +542,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         array([0, 1])
         """
         if _is_lazy(X):
-            how = partial(_predicted_classes, time=time)
-            found = predict_collection(how, self, X, {"class": self.classes_.dtype}, {"offset": offset})
-            if hasattr(found, "sparkSession"):
-                return found
-            return found["class"] if hasattr(found, "columns") else found[:, 0]
+            return self._lazily("predict", X, {"class": self.classes_.dtype}, {"offset": offset}, time=time)
         found = self.predict_proba(X, time=time, offset=offset)
         if np.isnan(found).any():
             bad = np.flatnonzero(np.isnan(found).any(axis=1))
@@ -620,8 +592,8 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         """
         if _is_lazy(X):
             names = [f"{what}_{label}" for what in ("p", "std")[: 1 + return_std] for label in self.classes_]
-            how = partial(_probabilities, return_std=return_std, time=time)
-            found = predict_collection(how, self, X, dict.fromkeys(names, float), {"offset": offset})
+            by_row, given = {"offset": offset}, {"return_std": return_std, "time": time}
+            found = self._lazily("predict_proba", X, dict.fromkeys(names, float), by_row, **given)
             m = len(self.classes_)
             return (found[:, :m], found[:, m:]) if return_std and not hasattr(found, "columns") else found
         at = None if time is None else float(time_numbers(time, 1)[0])
@@ -704,22 +676,12 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
                 "or compute it first."
             )
         X, good, offset = self._inputs_and_offset(X, offset)
-        alone = X.shape[0] == 1 and isinstance(X, np.ndarray)
-        with self._lock:
-            if live and alone and good is None and offset is None:
+        if not X.shape[0]:
+            return self._nothing(0 if good is None else len(good))
+        if live and X.shape[0] == 1 and isinstance(X, np.ndarray) and good is None and offset is None:
+            with self._lock:
                 return function(self._learner, X)
-            reader = self._fitted.reader(X, alone=alone, live=live, offsets=offset is not None, time=time)
-        shape = () if len(self.classes_) == 2 else (len(self.classes_),)
-        found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
-        if X.shape[0]:
-            rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
-            values = []
-            how = {"gaps": self._may_have_gaps(X), "keep_sparse": self._fitted.settings.structure is not None}
-            size = self._block_rows(X.shape[1])
-            for block in batch_of(rows, whole=False, block_rows=size, **how):  # type: ignore[union-attr]
-                values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
-            found[slice(None) if good is None else good] = np.concatenate(values)
-        return found
+        return filled(np.concatenate(self._by_block(X, function, live=live, offset=offset, time=time)), good)
 
     def _block_rows(self, d: int) -> int | None:
         """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
@@ -739,28 +701,9 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         about["estimator_settings"] |= {"class_weight": self.class_weight, "classes": labels}
         return about
 
-    @classmethod
-    def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        classes = about["estimator_settings"]["classes"]
-        model = cls._with_parameters(learner, about)
-        model.classes_, model._balanced = np.array(classes), learner.settings.class_weights or ()
-        return model._fitted_to(learner, about)
-
 
 def _is_lazy(X: Any) -> bool:
     return type(X) is not np.ndarray and is_collection(X)
-
-
-def _predicted_classes(model: Any, X: Any, **given: Any) -> Array:
-    """Return the most probable classes as a column."""
-    found: Array = model.predict(X, **given)[:, None]
-    return found
-
-
-def _probabilities(model: Any, X: Any, *, return_std: bool, **given: Any) -> Array:
-    """Return the probabilities and, with return_std, their standard deviations as the columns of an array."""
-    found = model.predict_proba(X, return_std, **given)
-    return np.hstack(found) if return_std else found
 
 
 def _of_both(p: Array) -> Array:

@@ -159,20 +159,15 @@ class Files(LearnerEstimator):
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        return cls._with_parameters(learner, about)._fitted_to(learner, about)
-
-    @classmethod
-    def _with_parameters(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        """Return an estimator, not fitted, with the parameters of a file."""
+        """Return an estimator with the parameters, the learner and the columns of a file."""
         given = {**learner.settings.parameters, **about["estimator_settings"], "formula": about.get("formula")}
-        return cls(**{name: given[name] for name in cls._get_param_names() if name in given})
-
-    def _fitted_to(self, learner: Learner, about: dict[str, Any]) -> Self:
-        """Assign a learner, and the columns that it was fitted to."""
-        self.n_features_in_ = about["n_features"]
+        model = cls(**{name: given[name] for name in cls._get_param_names() if name in given})
+        if cls._has_labels:
+            model.classes_, model._balanced = np.array(given["classes"]), learner.settings.class_weights or ()
+        model.n_features_in_ = about["n_features"]
         if about["feature_names"] is not None:
-            self.feature_names_in_ = np.array(about["feature_names"], dtype=object)
-        return self._keep(learner)
+            model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+        return model._keep(learner)
 
 
 def _table_of(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":

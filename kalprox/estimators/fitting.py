@@ -42,7 +42,6 @@ class Fitting(Streaming):
 
     fit_intercept: bool
     _new_columns: "FormulaColumns | None" = None  # of the formula, while a frame is fitted
-    _has_labels = False  # whether y has the labels of classes
     from_formula = Renamed("the parameter formula, as in KalproxRegressor('y ~ x').fit(frame)")
 
     @says_new_names

@@ -1,17 +1,15 @@
 """Predictions of new observations, intervals for them, and rows that lie outside: `outliers`."""
 
 import warnings
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
-from kalprox.engines.collections import is_collection, predict_collection
-from kalprox.estimators.base import LearnerEstimator
+from kalprox.engines.collections import is_collection
+from kalprox.estimators.base import LearnerEstimator, filled
 from kalprox.estimators.frames import frame_kind
-from kalprox.estimators.rows import Rows, batch_of
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.learning.rules import check
 from kalprox.predictive import Mixture, Student, central_interval
@@ -127,7 +125,9 @@ class Predicting(LearnerEstimator):
         if not return_std and sigma is None and added is None and (exact or self._fitted.settings.structure):
             if good is not None and not good.any():
                 return self._nothing(len(good))
-            return _filled(self._reader(X, time=at).mean(X), good)
+            with self._lock:
+                reader = self._fitted.reader(X, time=at)
+            return filled(reader.mean(X), good)
         found = self._predictive(X, good, added, sigma, at)
         if not return_std:
             return found.mean
@@ -149,15 +149,10 @@ class Predicting(LearnerEstimator):
         """Return lazy predictions: a Dask array or series, or with return_std two arrays or a frame; a Spark frame."""
         if not (sigma is None or np.ndim(sigma) == 0):
             raise ValueError("sigma of a Dask collection or a Spark frame must be one number: predict in parts.")
-        predict = partial(_columns, return_std=return_std, sigma=sigma, time=time)
         results = {"mean": float, "std": float} if return_std else {"mean": float}
-        by_row = {"offset": offset, "exposure": exposure}
-        found = predict_collection(predict, self, X, results, by_row)
-        if hasattr(found, "sparkSession") or (return_std and hasattr(found, "columns")):
-            return found
-        if hasattr(found, "columns"):
-            return found["mean"]
-        return (found[:, 0], found[:, 1]) if return_std else found[:, 0]
+        given = {"return_std": return_std, "sigma": sigma, "time": time}
+        found = self._lazily("predict", X, results, {"offset": offset, "exposure": exposure}, **given)
+        return (found[:, 0], found[:, 1]) if return_std and not hasattr(found, "columns") else found
 
     def _predictive(
         self, X: Any, good: Array | None, offset: Array | None, sigma: Any, time: float | None = None
@@ -171,19 +166,7 @@ class Predicting(LearnerEstimator):
         if good is not None and not good.any():
             nothing = self._nothing(len(good))
             return Student(nothing, nothing.copy(), np.nan)
-        rows, gaps = Rows(X, np.zeros(X.shape[0]), offset=offset), self._may_have_gaps(X)
-        sparse = self._fitted.settings.structure is not None
-        batch = batch_of(rows, whole=False, gaps=gaps, keep_sparse=sparse)
-        reader, start, found = None, 0, []
-        for block in batch:  # type: ignore[union-attr]
-            # one for all blocks
-            about: dict[str, Any] = {"offsets": offset is not None, "time": time}
-            reader = reader or self._reader(X if gaps else block.X, sigma, alone=X.shape[0] == 1, **about)
-            stop = start + len(block)
-            more = {} if relative is None else {"sigma": relative[start:stop]}
-            more |= {} if offset is None else {"offset": block.offset}
-            found.append(reader.predict(block.X, **more))
-            start = stop
+        found = self._by_block(X, _predicted, sigma=relative, offset=offset, time=time)
         return self._joined(found, good, one_dof=not self._fitted.settings.noise_depends_on_inputs)
 
     def _joined(self, found: list[Any], good: Array | None, *, one_dof: bool) -> Any:
@@ -195,16 +178,7 @@ class Predicting(LearnerEstimator):
         shared = {name: value for name, value in first._asdict().items() if np.ndim(value) == 0}
         shared |= {"dof": first.dof} if one_dof and hasattr(first, "dof") else {}
         columns = {name: [getattr(one, name) for one in found] for name in kind._fields if name not in shared}
-        return kind(**{name: _filled(np.concatenate(arrays), good) for name, arrays in columns.items()}, **shared)
-
-    def _nothing(self, n: int) -> Array:
-        """Return NaN for n rows, all of which were skipped."""
-        return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
-
-    def _reader(self, X: Any, sigma: Any = None, **how: Any) -> Any:
-        """Return what predicts rows of X; see `Learner.reader`."""
-        with self._lock:
-            return self._fitted.reader(X, sigma, **how)
+        return kind(**{name: filled(np.concatenate(arrays), good) for name, arrays in columns.items()}, **shared)
 
     def _predict_minimax(self, X: Any, return_std: bool) -> Array:
         if return_std:
@@ -215,14 +189,11 @@ class Predicting(LearnerEstimator):
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         check(self._fitted.settings, way="minimax")
-        X, good = self._inputs(X)
+        X, good, _ = self._inputs_and_offset(X)
         if good is not None and not good.any():
             return self._nothing(len(good))
-        gaps = self._may_have_gaps(X)
-        with self._lock:
-            reader = self._fitted.reader(X, live=False)
-        batch = batch_of(Rows(X, np.zeros(X.shape[0])), whole=False, gaps=gaps)
-        return _filled(np.concatenate([reader.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
+        found = self._by_block(X, lambda reader, rows: reader.minimax(rows), live=False)
+        return filled(np.concatenate(found), good)
 
     def predict_interval(
         self,
@@ -393,16 +364,6 @@ def _checked_sigma(sigma: Any, n: int) -> Array:
     return np.broadcast_to(numbers, n)
 
 
-def _filled(values: Array, good: Array | None) -> Array:
-    """Return values of the good rows as values of all rows, NaN for the others."""
-    if good is None:
-        return values
-    found = np.full((len(good), *values.shape[1:]), np.nan)
-    found[good] = values
-    return found
-
-
-def _columns(model: Any, X: Any, *, return_std: bool, **given: Any) -> Array:
-    """Return the predictions, and with return_std their standard deviations, as the columns of an array."""
-    found = model.predict(X, return_std=return_std, **given)
-    return np.column_stack(found) if return_std else found[:, None]
+def _predicted(reader: Any, rows: Any, **more: Any) -> Any:
+    """Return the predictive distributions for rows by what predicts them."""
+    return reader.predict(rows, **more)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from sklearn.base import RegressorMixin
@@ -20,6 +21,8 @@ from kalprox.likelihoods.names import likelihood_of
 __all__ = ["KalproxRegressor"]
 
 
+@says_new_names
+@dataclass(eq=False, repr=False)
 class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
@@ -194,51 +197,27 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
     (array([0.65, 0.86]), array([0.53, 0.53]))
     """
 
-    @says_new_names
-    def __init__(
-        self,
-        formula: str | None = None,
-        *,
-        likelihood: Any = "gaussian",
-        link: str = "identity",
-        function: Callable[..., Any] | None = None,
-        start: Any = None,
-        penalty: Any = "default",
-        alpha: float | str | None = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        noise: float | str = "learn",
-        forget: float | str | Forgetting = 1.0,
-        coef_cov: str = "auto",
-        weight_kind: str = "frequency",
-        missing: str = "raise",
-        change_points: bool | float = False,
-        diagnose: bool = True,
-        structure: Any = None,
-        engine: Any = None,
-        max_passes: int = 200,
-        tol: float = 1e-10,
-    ) -> None:
-        self.formula = formula
-        self.likelihood = likelihood
-        self.link = link
-        self.function = function
-        self.start = start
-        self.penalty = penalty
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.noise = noise
-        self.forget = forget
-        self.coef_cov = coef_cov
-        self.weight_kind = weight_kind
-        self.missing = missing
-        self.change_points = change_points
-        self.diagnose = diagnose
-        self.structure = structure
-        self.engine = engine
-        self.max_passes = max_passes
-        self.tol = tol
+    formula: str | None = None
+    _: KW_ONLY
+    likelihood: Any = "gaussian"
+    link: str = "identity"
+    function: Callable[..., Any] | None = None
+    start: Any = None
+    penalty: Any = "default"
+    alpha: float | str | None = None
+    fit_intercept: bool = True
+    standardize: bool = False
+    noise: float | str = "learn"
+    forget: float | str | Forgetting = 1.0
+    coef_cov: str = "auto"
+    weight_kind: str = "frequency"
+    missing: str = "raise"
+    change_points: bool | float = False
+    diagnose: bool = True
+    structure: Any = None
+    engine: Any = None
+    max_passes: int = 200
+    tol: float = 1e-10
 
     def _checked_settings(self) -> Settings:
         settings = super()._checked_settings()

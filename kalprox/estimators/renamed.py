@@ -28,7 +28,13 @@ NEW = {  # parameters that are gone, and what to write
 
 
 def says_new_names(method: F) -> F:
-    """Return a method that refuses parameters of earlier versions, with what stands in their place."""
+    """Return a method that refuses parameters of earlier versions, with what stands in their place.
+
+    Of a class it is the constructor.
+    """
+    if isinstance(method, type):
+        method.__init__ = says_new_names(method.__init__)  # type: ignore[misc]
+        return method
     known = inspect.signature(method).parameters
 
     @wraps(method)

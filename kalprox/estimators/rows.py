@@ -29,7 +29,6 @@ __all__ = [
     "Rows",
     "any_missing",
     "as_floats",
-    "batch_of",
     "checked_given",
     "checked_inputs",
     "checked_offset",
@@ -39,6 +38,7 @@ __all__ = [
     "labelled",
     "plain_inputs",
     "plain_rows",
+    "source_of",
     "with_nan",
 ]
 
@@ -80,6 +80,11 @@ class Rows(NamedTuple):
     def copied(self) -> "Rows":
         """Return rows that do not change with the arrays of the caller."""
         return Rows(*(None if a is None else a.copy() for a in self))
+
+    def block(self) -> Block:
+        """Return the rows as one block, with a dense X."""
+        X = self.X.toarray() if scipy.sparse.issparse(self.X) else self.X
+        return Block(X, self.y, self.weights, groups=self.groups, offset=self.offset, times=self.times)
 
 
 def is_plain_row(model: Any, X: Any) -> bool:
@@ -260,24 +265,31 @@ def checked_given(model: Any, X: Any, y: Array, given: Given, *, may_be_empty: b
     added = checked_offset(model, given.offset, given.exposure, n)
     at = None if given.times is None else time_numbers(given.times, n)
     rows = Rows(X, y, weights, labels, added, at, None if given.keys is None else keys_of(given.keys, n))
-    good = None
-    if not all_usable(weights, _entries(X), y, *(() if added is None else (added,))):
-        may_lack = model.missing != "raise" or given.keys is not None
-        known = (_without_nan(X) if model.missing in FILLED else X), (_without_nan(y) if may_lack else y)
-        sizes = [_sizes(a) for a in (*known, added) if a is not None]
-        good = usable(weights, np.maximum.reduce(sizes))
-    if good is None or good.all():
+    good = _good_rows(model, rows)
+    if good is None:
         return rows, 0
-    if model.missing != "drop":
-        _check_finite("X", known[0], "" if model.missing in FILLED else _IMPUTE)
-        _check_finite("y", known[1], "" if may_lack else _KEYS)
-        rows = rows._replace(X=known[0], y=known[1])
-        raise ValueError(_why_too_large(model, rows, int(np.argmin(good))))
     if not good.any():
         raise ValueError(
             f"X and y must have at least one row without NaN, infinity or values above {LARGEST:g}; got none."
         )
     return rows.part(good), int((~good).sum())
+
+
+def _good_rows(model: Any, rows: Rows) -> Array | None:
+    """Return which rows are good; None if all are. Unless missing="drop", a bad row raises a ValueError."""
+    added = () if rows.offset is None else (rows.offset,)
+    if all_usable(rows.weights, _entries(rows.X), rows.y, *added):
+        return None
+    fills, may_lack = model.missing in FILLED, model.missing != "raise" or rows.keys is not None
+    X, y = (_without_nan(rows.X) if fills else rows.X), (_without_nan(rows.y) if may_lack else rows.y)
+    good = usable(rows.weights, np.maximum.reduce([_sizes(a) for a in (X, y, *added)]))
+    if good.all():
+        return None
+    if model.missing != "drop":
+        _check_finite("X", X, "" if fills else _IMPUTE)
+        _check_finite("y", y, "" if may_lack else _KEYS)
+        raise ValueError(_why_too_large(model, rows._replace(X=X, y=y), int(np.argmin(good))))
+    return good
 
 
 def checked_offset(model: Any, offset: Any, exposure: Any, n: int) -> Array | None:
@@ -339,13 +351,8 @@ def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
     """
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": False}
     X = _validated(model, with_nan(X) if model.missing in FILLED else X, reset=False, **how)
-    known = X if all_usable(None, _entries(X)) else _without_nan(X) if model.missing in FILLED else X
-    if all_usable(None, _entries(known)) or (good := usable(None, _sizes(known))).all():
-        return X, None
-    if model.missing == "drop":
-        return X[good], good
-    _check_finite("X", known, "" if model.missing in FILLED else _IMPUTE)
-    raise ValueError(_why_too_large(model, Rows(known, np.zeros(len(good))), int(np.argmin(good))))
+    good = _good_rows(model, Rows(X, np.zeros(X.shape[0])))
+    return (X, None) if good is None else (X[good], good)
 
 
 def labelled(rows: Rows) -> tuple[Rows, Array | None]:
@@ -436,16 +443,9 @@ def _checked_clusters(clusters: Any, n: int) -> Array:
     return labels
 
 
-def batch_of(
-    rows: Rows, *, whole: bool, gaps: bool = False, keep_sparse: bool = False, block_rows: int | None = None
-) -> Block | ArraySource:
-    """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks.
-
-    X may have NaN with `gaps`, and stays sparse with `keep_sparse`.
-    """
-    X, y, weights, *_ = rows
-    about: dict[str, Any] = {"groups": rows.groups, "offset": rows.offset, "times": rows.times}
-    if whole and isinstance(X, np.ndarray):
-        return Block(X, y, weights, **about)
+def source_of(rows: Rows, settings: Settings, block_rows: int | None = None) -> ArraySource:
+    """Return rows in memory as a source of blocks: of a sparse X sparse ones, if there is a structure."""
+    X, y, weights, groups, offset, times, _ = rows
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if block_rows is None else block_rows
-    return ArraySource(X, y, weights, block_rows=size, gaps=gaps, keep_sparse=keep_sparse, **about)
+    how: dict[str, Any] = {"gaps": settings.fills_gaps, "keep_sparse": settings.structure is not None}
+    return ArraySource(X, y, weights, block_rows=size, groups=groups, offset=offset, times=times, **how)

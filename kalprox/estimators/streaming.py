@@ -1,7 +1,7 @@
 """Learning of streams: `partial_fit`, `prequential`, `merge`, and `learn_late` for targets that come later."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -16,7 +16,6 @@ from kalprox.estimators.rows import (
     Given,
     Rows,
     as_floats,
-    batch_of,
     checked_given,
     checked_offset,
     checked_rows,
@@ -24,6 +23,7 @@ from kalprox.estimators.rows import (
     keys_of,
     labelled,
     plain_rows,
+    source_of,
 )
 from kalprox.learning.buffered import Made
 from kalprox.learning.innovations import Innovations
@@ -43,13 +43,7 @@ __all__ = ["Streaming", "check_offset", "of_good_rows"]
 
 _MAX_PENDING = 100_000  # rows that are held by default until their target comes
 _SHORT = 64  # rows of a batch that a nonlinear model takes as one block, which it may learn row by row
-
-
-class _Held(NamedTuple):
-    """The number of rows of a batch without a target, and those with a key."""
-
-    n: int
-    rows: list[tuple[Key, PendingRow]]
+_Held = list[tuple[Key, PendingRow]]
 
 
 class Streaming(LearnerEstimator):
@@ -128,9 +122,10 @@ class Streaming(LearnerEstimator):
             else:
                 look = not linear or may_lack
                 rows, rejected = self._rows_of_batch(X, y, given, settings, reset, may_be_empty=True, look=look)
-            held = None
+            unlabelled: int = 0
+            held: _Held = []
             if may_lack:
-                rows, held = self._to_hold(learner, rows, settings)
+                rows, unlabelled, held = self._to_hold(learner, rows, settings)
             try:
                 if len(rows.y):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
@@ -143,13 +138,12 @@ class Streaming(LearnerEstimator):
                     if fitted and linear:
                         _check_targets(learner, rows.y)
                 raise
-            if held is not None:
-                self._hold(learner, held, max_pending)
+            self._hold(learner, unlabelled, held, max_pending)
             learner.n_rejected += rejected
             self._note(rows, rejected, of_frame)
             if not fitted:
                 self._frame_kind = frame_kind(X)
-            if held is not None and not learner.is_fitted:
+            if may_lack and not learner.is_fitted:
                 self._unfitted = learner
             return self if unchanged or not learner.is_fitted else self._keep(learner)
 
@@ -233,11 +227,12 @@ class Streaming(LearnerEstimator):
 
     def _batch(self, rows: Rows, settings: Settings, *, whole: bool, before: int = 0) -> Block | ArraySource:
         """Return rows as a batch, after so many others; raise a ValueError if they need too much memory."""
-        d, keep_sparse = rows.X.shape[1], settings.structure is not None
+        d = rows.X.shape[1]
         if settings.structure is None and settings.function is None:
             check_matrix(before + len(rows.y), d)
-        size = self._block_rows(d)
-        return batch_of(rows, whole=whole, gaps=settings.fills_gaps, keep_sparse=keep_sparse, block_rows=size)
+        if whole and isinstance(rows.X, np.ndarray):
+            return rows.block()
+        return source_of(rows, settings, self._block_rows(d))
 
     def prequential(
         self,
@@ -290,8 +285,7 @@ class Streaming(LearnerEstimator):
             rows, rejected = self._rows_of_batch(X, y, given, settings, not fitted)
             rows = rows if settings.is_exact else rows.copied()
             learner = self._learner if fitted else Learner(settings)
-            X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
-            batch = Block(X, rows.y, rows.weights, times=rows.times, offset=rows.offset)
+            batch = rows.block()
             learned, known = (rows, None) if self.missing == "raise" else labelled(rows)
             if known is None:
                 found = learner.learn(batch, settings, Call(every_row=True))
@@ -456,14 +450,17 @@ class Streaming(LearnerEstimator):
 
     # ---- rows without a target -------------------------------------------------------------------------
 
-    def _to_hold(self, learner: Learner, rows: Rows, settings: Settings) -> tuple[Rows, _Held]:
-        """Return the rows of a batch that have their target, and the others, to be held once these are learned."""
+    def _to_hold(self, learner: Learner, rows: Rows, settings: Settings) -> tuple[Rows, int, _Held]:
+        """Return the rows of a batch that have their target, the number of others, and those of them that have a key.
+
+        These are to be held once the first are learned.
+        """
         pending = learner.pending or PendingRows(_MAX_PENDING)
         if rows.keys is not None:
             pending.check_new(rows.keys)
         found, known = labelled(rows)
         if known is None or rows.keys is None:
-            return found, _Held(0 if known is None else int((~known).sum()), [])
+            return found, len(rows.y) - len(found.y), []
         waiting = rows.part(~known)
         if settings.by_time:
             in_order(waiting.times)  # raises an error if there are none
@@ -479,18 +476,17 @@ class Streaming(LearnerEstimator):
             if weight is None or weight > 0:
                 x = X[[i]] if sparse else X[i]
                 held.append((key, PendingRow(x, 1.0 if weight is None else weight, group, time, offset, issued[i])))
-        return found, _Held(n, held)
+        return found, n, held
 
-    def _hold(self, learner: Learner, held: _Held, max_pending: int) -> None:
-        """Hold rows without a target, at most `max_pending` of them, and count them."""
-        if not held.n:
-            return
-        learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + held.n)
-        if held.rows:
+    def _hold(self, learner: Learner, unlabelled: int, held: _Held, max_pending: int) -> None:
+        """Count rows without a target, and hold those that have a key, at most `max_pending` of them."""
+        if unlabelled:
+            learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + unlabelled)
+        if held:
             if learner.pending is None:  # one that is empty knows how many rows were dropped
                 learner.pending = PendingRows(max_pending)
             learner.pending.capacity = max_pending
-            for key, row in held.rows:
+            for key, row in held:
                 learner.pending.add(key, row)
 
 

@@ -460,3 +460,16 @@ def test_classes_that_one_input_determines_say_so_in_the_stream_too():
     X = rng.normal(size=(2000, 3))
     model = streamed(KalproxClassifier(), X, X[:, 0] > 0, 100)
     assert (model.predict(X) == (X[:, 0] > 0)).mean() > 0.99
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_sparse_rows_of_a_stream_are_predicted_as_dense_ones_are(classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = np.digitize(X[:, 0] + rng.logistic(size=40), [0.0, 1.0][: classes - 1])
+    model = KalproxClassifier()
+    for i in range(40):
+        model.partial_fit(X[i : i + 1], y[i : i + 1], classes=np.arange(classes))
+    for n in (1, 5):
+        sparse = model.predict_proba(scipy.sparse.csr_array(X[:n]))
+        np.testing.assert_allclose(sparse, model.predict_proba(X[:n]), rtol=1e-10)
