@@ -6,7 +6,7 @@ rows fade with every row of an arm, or with the time that passes for all arms (`
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg.blas import dger
@@ -69,8 +69,6 @@ class Fleet(ABC):
         The residual sum of squares at `theta`, and the effective degrees of freedom of the fit.
     """
 
-    _stacks: ClassVar[tuple[str, ...]] = ("T", "theta", "h", "rows", "squares", "rss", "edf")
-
     def __init__(self, K: int, p: int, alpha: float, noise_var: float | None, pooling: float) -> None:
         self.p, self.alpha, self.noise_var, self.pooling = p, alpha, noise_var, pooling
         self.origin = self.least_noise = 0.0
@@ -104,7 +102,7 @@ class Fleet(ABC):
 
     def remove(self, k: int) -> None:
         """Remove an arm, and what was learned of it."""
-        for name in self._stacks:
+        for name in self._new(0):
             setattr(self, name, np.delete(getattr(self, name), k, axis=0))
 
     # ---- learning and reading --------------------------------------------------------------------------
@@ -195,7 +193,7 @@ class Fleet(ABC):
 
     def saved(self) -> dict[str, Any]:
         """Return the state as values that can be saved; see `kalprox.base.tree`."""
-        return {name: getattr(self, name) for name in self._stacks}
+        return {name: getattr(self, name) for name in self._new(0)}
 
     def restore(self, saved: Saved, name: str) -> Self:
         """Set the state to what was saved under `name`; raise a ValueError if the arrays do not fit."""
@@ -227,8 +225,6 @@ class StillFleet(Fleet):
     held : array of shape (K,)
         How many they are.
     """
-
-    _stacks: ClassVar[tuple[str, ...]] = (*Fleet._stacks, "roots", "objective", "waiting", "held")
 
     roots: Array
     objective: Array
@@ -309,62 +305,44 @@ class FadingFleet(Fleet):
     ----------
     forget : float
         What the weight of a row is multiplied by with every later row of its arm, in (0, 1].
-    half_life : float
-        The time in which the weight of a row halves; infinite if it does not.
 
     Attributes
     ----------
     idle : array of shape (K,)
-        The time since the triangle of each arm was last faded.
+        The time since the triangle of each arm was last faded, in half-lives.
     newest : array of shape (K,)
-        The time since the latest of the decisions whose rewards were learned of each arm.
+        The time since the latest of the decisions whose rewards were learned of each arm, in half-lives.
     turn : array of shape (K, 2)
         How the residual sum of squares depends on the origin; see `Fleet._turn`.
     """
-
-    _stacks: ClassVar[tuple[str, ...]] = (*Fleet._stacks, "idle", "newest", "turn")
 
     idle: Array
     newest: Array
     turn: Array
 
-    def __init__(
-        self,
-        K: int,
-        p: int,
-        alpha: float,
-        noise_var: float | None,
-        pooling: float,
-        *,
-        forget: float,
-        half_life: float,
-    ) -> None:
+    def __init__(self, K: int, p: int, alpha: float, noise_var: float | None, pooling: float, *, forget: float) -> None:
         super().__init__(K, p, alpha, noise_var, pooling)
-        self.forget, self.half_life = forget, half_life
-        self._grams: list[Array | None] = [None] * K  # R'[R z] of each arm
-        self._factors: list[Array | None] = [None] * K  # the Cholesky factor of the precision of each arm as it is now
+        self.forget = forget
+        self._grams: dict[int, Array] = {}  # R'[R z] of arms
+        self._factors: dict[int, Array] = {}  # the Cholesky factors of the precisions of arms as they are now
 
     def _new(self, K: int) -> dict[str, Array]:
         return super()._new(K) | {"idle": np.zeros(K), "newest": np.zeros(K), "turn": np.zeros((K, 2))}
 
-    def add(self) -> None:
-        super().add()
-        self._grams.append(None)
-        self._factors.append(None)
-
     def remove(self, k: int) -> None:
         super().remove(k)
-        del self._grams[k], self._factors[k]
+        self._grams.clear()
+        self._factors.clear()
 
     def pass_time(self, elapsed: float) -> None:
-        if self.half_life < math.inf and elapsed > 0:
+        if elapsed > 0:
             self.idle += elapsed
             self.newest += elapsed
-            self._factors = [None] * len(self)
+            self._factors.clear()
 
     def _left(self, time: Array | float) -> Array:
-        """Return the part of a weight that is left after this time."""
-        left = np.exp2(-np.asarray(time) / self.half_life)
+        """Return the part of a weight that is left after this time, in half-lives."""
+        left = np.exp2(-np.asarray(time))
         return np.where(left < _FORGOTTEN, 0.0, left)
 
     def learn(self, k: int, X: Array, y: Array, ages: Array) -> None:
@@ -377,7 +355,9 @@ class FadingFleet(Fleet):
         self.newest[k] = min(self.newest[k], ages.min()) if self.rows[k] > 0 else ages.min()
         self.rows[k] = left * self.rows[k] + weights.sum()
         self.squares[k] = left**2 * self.squares[k] + (weights**2).sum()
-        self.idle[k], self._grams[k], self._factors[k] = 0.0, None, None
+        self.idle[k] = 0.0
+        self._grams.pop(k, None)
+        self._factors.pop(k, None)
         if self.noise_var is None and self.rows[k] > 0:
             factor = 1 / max(float(self._left(self.newest[k])), _FORGOTTEN)
             U, theta, h = self._solve(k, factor)
@@ -388,18 +368,16 @@ class FadingFleet(Fleet):
 
     def _factor(self, k: int) -> Array:
         """Return U with U'U = R'R + alpha for the rows of an arm as they are faded now, and set its estimate."""
-        found = self._factors[k]
-        if found is None:
-            found, self.theta[k], self.h[k] = self._solve(k, float(self._left(self.idle[k])))
-            self._factors[k] = found
-        return found
+        if k not in self._factors:
+            self._factors[k], self.theta[k], self.h[k] = self._solve(k, float(self._left(self.idle[k])))
+        return self._factors[k]
 
     def _solve(self, k: int, factor: float) -> tuple[Array, Array, Array]:
         """Return U with U'U = R'R + alpha, theta and h for the rows of an arm with weights times a factor."""
         p, T = self.p, self.T[k]
+        if k not in self._grams:
+            self._grams[k] = T[:p].T @ T[:p]
         G = self._grams[k]
-        if G is None:
-            G = self._grams[k] = T[:p].T @ T[:p]  # R'[R z]
         A = np.asfortranarray(factor * G[:p, :p])
         A.flat[:: p + 1] += self.alpha
         least = _LEAST_PIVOT**2 * A.diagonal()

@@ -104,8 +104,7 @@ class BanditSettings:
         forgetting = self.forgetting
         if not forgetting.forgets:
             return StillFleet(*common)
-        half_life = 1.0 if forgetting.needs_times else math.inf  # times are told to a fleet in half-lives
-        return FadingFleet(*common, forget=forgetting.per_row, half_life=half_life)
+        return FadingFleet(*common, forget=forgetting.per_row)
 
     @property
     def forgetting(self) -> Forgetting:

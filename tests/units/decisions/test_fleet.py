@@ -82,7 +82,7 @@ def test_digits_remain_where_columns_are_nearly_equal_and_far_from_zero(forget):
     if forget == 1:
         fleet = learned(StillFleet(1, 4, 1e-2, None, 10.0), X, np.zeros(n, int), y)
     else:
-        fleet = FadingFleet(1, 4, 1e-2, None, 10.0, forget=forget, half_life=np.inf)
+        fleet = FadingFleet(1, 4, 1e-2, None, 10.0, forget=forget)
         learned(fleet, X, np.zeros(n, int), y)
     w = np.sqrt(forget ** np.arange(n - 1.0, -1, -1))[:, None]
     stacked = np.concatenate([w * X, 0.1 * np.eye(4)])
@@ -95,12 +95,12 @@ def test_digits_remain_where_columns_are_nearly_equal_and_far_from_zero(forget):
 @pytest.mark.parametrize(("forget", "half_life"), [(0.97, np.inf), (1.0, 30.0), (0.99, 20.0)])
 def test_faded_beliefs_are_those_of_weighted_rows(forget, half_life):
     X, arms, y = rows_of(150)
-    fleet = FadingFleet(K, D, ALPHA, None, 1e-300, forget=forget, half_life=half_life)
+    fleet = FadingFleet(K, D, ALPHA, None, 1e-300, forget=forget)
     for i in range(150):
-        fleet.pass_time(1.0)
+        fleet.pass_time(1.0 / half_life)
         learned(fleet, X[i : i + 1], arms[i : i + 1], y[i : i + 1])
     for _ in range(7):
-        fleet.pass_time(1.0)
+        fleet.pass_time(1.0 / half_life)
     x = np.random.default_rng(1).normal(size=D)
     for k in range(K):
         own = np.flatnonzero(arms == k)
@@ -124,7 +124,7 @@ def test_faded_beliefs_are_those_of_weighted_rows(forget, half_life):
 
 def test_a_fading_fleet_without_forgetting_is_a_still_one():
     X, arms, y = rows_of(200)
-    fading = learned(FadingFleet(K, D, ALPHA, None, 10.0, forget=1.0, half_life=np.inf), X, arms, y)
+    fading = learned(FadingFleet(K, D, ALPHA, None, 10.0, forget=1.0), X, arms, y)
     still = learned(StillFleet(K, D, ALPHA, None, 10.0), X, arms, y)
     x = np.random.default_rng(1).normal(size=D)
     np.testing.assert_allclose(fading.estimates(), still.estimates(), rtol=1e-10, atol=1e-13)
@@ -134,9 +134,9 @@ def test_a_fading_fleet_without_forgetting_is_a_still_one():
 
 def test_an_arm_that_is_never_chosen_again_returns_to_its_prior_and_the_numbers_stay_finite():
     X, arms, y = rows_of(60)
-    fleet = learned(FadingFleet(K, D, ALPHA, None, 10.0, forget=1.0, half_life=2.0), X, arms, y)
+    fleet = learned(FadingFleet(K, D, ALPHA, None, 10.0, forget=1.0), X, arms, y)
     for _ in range(5000):
-        fleet.pass_time(1.0)
+        fleet.pass_time(0.5)
     np.testing.assert_array_equal(fleet.estimates(), 0.0)
     np.testing.assert_allclose(fleet.leverages(np.ones(D)), D / ALPHA, rtol=1e-12)
     assert np.isfinite(fleet.noise()).all()
@@ -144,8 +144,8 @@ def test_an_arm_that_is_never_chosen_again_returns_to_its_prior_and_the_numbers_
     assert fleet.rows[arms[0]] == 1 and np.isfinite(fleet.estimates()).all()
     for _ in range(30):  # rows that are nearly forgotten when the next one comes
         for _ in range(600):
-            fleet.pass_time(1.0)
-        learned(fleet, X[:1], arms[:1], y[:1], np.array([500.0]))
+            fleet.pass_time(0.5)
+        learned(fleet, X[:1], arms[:1], y[:1], np.array([250.0]))
         assert np.isfinite(fleet.noise()).all() and np.isfinite(fleet.leverages(X[0])).all()
 
 
@@ -159,16 +159,16 @@ def test_an_origin_is_the_prior_mean_of_the_first_coefficient(kind):
     def made():
         if kind == "still":
             return StillFleet(K, D, ALPHA, None, 10.0)
-        return FadingFleet(K, D, ALPHA, None, 10.0, forget=forget, half_life=half_life)
+        return FadingFleet(K, D, ALPHA, None, 10.0, forget=forget)
 
     one, other = made(), made()
     for i in range(200):
         for fleet, target in ((one, y + c), (other, y)):
-            fleet.pass_time(1.0)
-            learned(fleet, X[i : i + 1], arms[i : i + 1], target[i : i + 1], np.array([i % 3]))
+            fleet.pass_time(1.0 / half_life)
+            learned(fleet, X[i : i + 1], arms[i : i + 1], target[i : i + 1], np.array([i % 3]) / half_life)
     one.origin = c
-    one.pass_time(5.0)
-    other.pass_time(5.0)
+    one.pass_time(5.0 / half_life)
+    other.pass_time(5.0 / half_life)
     np.testing.assert_allclose(one.estimates() - c * np.eye(1, D), other.estimates(), rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(one.noise(), other.noise(), rtol=1e-9)
 
