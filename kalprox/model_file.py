@@ -98,37 +98,25 @@ def write(
     """
     path = Path(file)
     text, arrays = _canonical(header, arrays)
+    digest = _digest(text, arrays)
 
     def read_back(name: str) -> None:
         found = read(name)
-        same = _equal(_canonical(*found), (text, arrays))
+        same = _digest(*_canonical(*found)) == digest
         if same and rebuilt is not None:
             with refusing(f"{path} was not written: the model cannot be restored from its file. Please report this."):
-                same = _equal(_canonical(*rebuilt(*found)), (text, arrays))
+                same = _digest(*_canonical(*rebuilt(*found))) == digest
         if not same:
             raise ModelFileError(f"{path} could not be read back as it was written. The file was not replaced.")
 
     with atomic_open(path, read_back) as out:
-        out.write(_pack({"kalprox": text, "sha256": _digest(text, arrays)}, arrays))
+        out.write(_pack({"kalprox": text, "sha256": digest}, arrays))
 
 
 def _canonical(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
     """Return the text of a header and the arrays as they are stored."""
     text = json.dumps({"format": FORMAT, "version": VERSION, "header": dict(header)}, sort_keys=True)
     return text, {name: np.asarray(a, dtype=_dtype(name, a), order="C") for name, a in arrays.items()}
-
-
-def _equal(one: tuple[str, dict[str, np.ndarray]], other: tuple[str, dict[str, np.ndarray]]) -> bool:
-    """Whether two texts are equal, and all bits of two sets of arrays."""
-    (text, arrays), (text_, arrays_) = one, other
-    return text == text_ and arrays.keys() == arrays_.keys() and all(_same(a, arrays_[n]) for n, a in arrays.items())
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays in C order are the same in all bits, also those of zeros and NaN."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return not a.size or bool((np.frombuffer(a, np.uint8) == np.frombuffer(b, np.uint8)).all())
 
 
 def read(file: str | PathLike[str]) -> Parts:
