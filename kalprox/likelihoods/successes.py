@@ -51,15 +51,6 @@ class Successes(NamedTuple):
     std: Array
     trials: int
 
-    @staticmethod
-    def advice() -> dict[str, str]:
-        """Return what words of a verdict mean, and what to change."""
-        return _ADVICE
-
-    def possible(self, y: Array) -> Array:
-        """Return which observations are counts of so many trials at most."""
-        return (y >= 0) & (y <= self.trials) & (y == namespace(y).floor(y))
-
     def _table(self) -> Array:
         """Return the log probabilities of 0, 1, ... successes, on a last axis."""
         xp, n = namespace(self.mean, self.std), self.trials
@@ -131,7 +122,7 @@ class OutOf(NamedTuple):
 
     def possible(self, y: Array) -> Array:
         """Return which observations are counts of so many trials at most."""
-        return Successes(y, y, self.trials).possible(y)
+        return (y >= 0) & (y <= self.trials) & (y == namespace(y).floor(y))
 
 
 @pytree
