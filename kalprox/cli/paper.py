@@ -74,7 +74,7 @@ def reproduce(
     from kalprox.base.extras import require
     from kalprox.pages import require_report_packages
 
-    require("jax", "Reproducing the paper needs")  # forty step sizes at once, and programs whose cost is counted
+    require("jax", "Reproducing the paper needs")  # compiled loops, and programs whose cost is counted
     require_report_packages()
     from kalprox.pages import write_page
     from kalprox.paper import page as paper

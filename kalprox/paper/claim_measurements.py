@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.algorithms.base import Algorithm
 from kalprox.algorithms.proximal_filter import proximal_filter
 from kalprox.algorithms.refine import refine
 from kalprox.covariance import Dense
@@ -14,7 +15,7 @@ from kalprox.paper import problems
 from kalprox.paper.baselines import ipg, ipm, sgd
 from kalprox.paper.cache import Results
 from kalprox.paper.pipg import pipg
-from kalprox.paper.problems import after, closed_form, covered, relative_error
+from kalprox.paper.problems import after, closed_form, covered, first_at, relative_error
 from kalprox.paper.run import run
 from kalprox.paper.states import Belief
 from kalprox.regularizers import Ridge, SmoothL1
@@ -28,27 +29,17 @@ _SGD = sgd(_SIGMOID, _TAPS, alpha0=1.0, alpha1=1e-4)
 
 def linear(s: Mapping[str, Any]) -> Results:
     """Section IV-A for one seed: PIPG and IPG over step sizes, the constant step, the minimiser, the coverage of V."""
-    import jax
-    import jax.numpy as jnp
-
     d = s["d"]
     rows = problems.ridge(s["n"], d, s["seed"])
     X, y, theta = rows
     lam, every = 0.01, max(1, s["n"] // 200)
     h, g = Linear(), Ridge(lam)
 
-    def error(state: Any) -> Any:
-        return jnp.linalg.norm(state.mean - theta) / np.linalg.norm(theta)
-
-    def curves(make: Callable[..., Any]) -> np.ndarray:
+    def curves(make: Callable[..., Algorithm]) -> np.ndarray:
         """The errors along the rows for all step sizes."""
-
-        def curve(gamma: Any) -> Any:
-            alg = make(gamma=gamma)
-            return run(alg, alg.init(jnp.zeros(d), 1.0), X, y, record_every=every, record=error).trace.extra
-
-        with jax.enable_x64(True):
-            return np.asarray(jax.vmap(curve)(np.linspace(0.005, 0.2, s["gammas"])))
+        algorithms = [make(gamma=gamma) for gamma in np.linspace(0.005, 0.2, s["gammas"])]
+        runs = [run(alg, alg.init(np.zeros(d), 1.0), X, y, record_every=every) for alg in algorithms]
+        return np.array([relative_error(out.trace.mean, theta) for out in runs])
 
     by_pipg, by_ipg = curves(partial(pipg, h, g)), curves(partial(ipg, h, g))
     constant = curves(partial(ipg, h, g, decay=0.0))
@@ -66,7 +57,7 @@ def linear(s: Mapping[str, Any]) -> Results:
     return {
         "spread_pipg": by_pipg[:, -1].max() / by_pipg[:, -1].min(),
         "spread_ipg": by_ipg[:, -1].max() / by_ipg[:, -1].min(),
-        "sooner": np.mean(_reaches(by_pipg, level) < _reaches(by_ipg, level)),
+        "sooner": np.mean(first_at(by_pipg, level) < first_at(by_ipg, level)),
         "constant_last": np.median(constant[:, -1]),
         "constant_first": np.median(constant[:, 0]),
         "constant_finite": float(np.isfinite(constant).all()),
@@ -79,13 +70,6 @@ def linear(s: Mapping[str, Any]) -> Results:
         "covered_filter": covered(exact_state.mean, exact_state.var(), theta),
         "posterior": np.abs(without_g.cov() - posterior).max() / np.abs(posterior).max(),
     }
-
-
-def _reaches(curves: np.ndarray, level: float) -> np.ndarray:
-    """The first record at which each curve is at or below the level; the number of records where it never is."""
-    below = curves <= level
-    first: np.ndarray = np.where(below.any(axis=1), below.argmax(axis=1), curves.shape[1])
-    return first
 
 
 def sparse(s: Mapping[str, Any]) -> Results:

@@ -11,7 +11,19 @@ from kalprox.algorithms.base import Algorithm
 from kalprox.base.arrays import Array
 from kalprox.paper.run import run
 
-__all__ = ["Rows", "after", "closed_form", "covered", "record_points", "relative_error", "ridge", "sparse", "stretches"]
+__all__ = [
+    "Rows",
+    "after",
+    "closed_form",
+    "covered",
+    "first_at",
+    "record_points",
+    "relative_error",
+    "ridge",
+    "sparse",
+    "states_along",
+    "stretches",
+]
 
 
 class Rows(NamedTuple):
@@ -65,6 +77,13 @@ def after(alg: Algorithm, state: Any, X: Array, y: Array) -> Any:
     return run(alg, state, X, y, record_every=10**9).state
 
 
+def states_along(alg: Algorithm, state: Any, rows: Rows, points: int) -> Iterator[Any]:
+    """The states after each of `record_points` rows."""
+    for X, y in stretches(rows, points):
+        state = after(alg, state, X, y)
+        yield state
+
+
 def closed_form(rows: Rows, lam: float) -> np.ndarray:
     """argmin over theta of 1/2 ||y - X theta||^2 + lam/2 ||theta||^2."""
     A: np.ndarray = rows.X.T @ rows.X + lam * np.eye(len(rows.theta))
@@ -74,6 +93,13 @@ def closed_form(rows: Rows, lam: float) -> np.ndarray:
 def covered(mean: Array, var: Array, theta: Array) -> Any:
     """The share of the entries of theta within mean +- 2 sigma, over the last axis."""
     return np.mean(np.abs(mean - theta) <= 2 * np.sqrt(var), axis=-1)
+
+
+def first_at(curves: np.ndarray, level: float) -> np.ndarray:
+    """The first record at which each curve is at or below the level; infinite where it never is."""
+    below = curves <= level
+    first: np.ndarray = np.where(below.any(axis=1), below.argmax(axis=1), np.inf)
+    return first
 
 
 def relative_error(means: Array, theta: Array) -> Any:

@@ -4,7 +4,7 @@ As in the paper: its recursion, and IPG with the metric I and a decaying step. I
 which the paper leaves out because it "diverges", and the proximal filter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,12 @@ import numpy as np
 
 import kalprox as kp
 from kalprox.algorithms.base import Algorithm
-from kalprox.base.arrays import Array
 from kalprox.display.axes import label_panels, panels
 from kalprox.display.plots import curves, sweep
 from kalprox.pages import Figure, Section, Table
 from kalprox.paper import problems
 from kalprox.paper.cache import Compute, Results, Task
-from kalprox.paper.problems import after, closed_form, record_points, relative_error, stretches
+from kalprox.paper.problems import closed_form, first_at, record_points, relative_error, states_along
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["QUICK", "Settings", "compute", "conclusions", "section"]
 
 _SLOTS = {"pipg": 0, "ipg": 1, "constant": 3}
-_BATCH = 5  # step sizes in one vmap, which is one task, so that an interrupted sweep loses little
 
 
 @dataclass(frozen=True)
@@ -64,65 +62,54 @@ def compute(settings: Settings, seed: int, results: Compute) -> Results:
         forms argmin sum f_k + g and argmin sum f_k + n g; settings and seed.
     """
     common = {name: getattr(settings, name) for name in ("n", "d", "lam", "points")} | {"seed": seed}
-    batches = [settings.gammas[i : i + _BATCH] for i in range(0, len(settings.gammas), _BATCH)]
-    tasks = [Task("ridge-pipg", {**common, "gammas": batch, "v0": settings.v0}, _pipg) for batch in batches]
-    for decay in (settings.decay, 0.0):
-        tasks.append(Task("ridge-ipg", {**common, "gammas": settings.gammas, "decay": decay}, _ipg))
-    *pipg, ipg, constant, exact = results([*tasks, Task("ridge-exact", common, _exact)])
+    tasks = [  # of the recursion of the paper each step size is one, so that an interrupted sweep loses little
+        *(Task("ridge-pipg", {**common, "gamma": gamma, "v0": settings.v0}, _pipg) for gamma in settings.gammas),
+        *(Task("ridge-ipg", {**common, "gammas": settings.gammas, "decay": d}, _ipg) for d in (settings.decay, 0.0)),
+        Task("ridge-exact", common, _exact),
+    ]
+    *pipg, ipg, constant, exact = results(tasks)
     return exact | {
         "settings": asdict(settings),
         "seed": seed,
         "rows": record_points(settings.n, settings.points),
         "gamma": np.array(settings.gammas),
-        "pipg": np.concatenate([batch["errors"] for batch in pipg]),
+        "pipg": np.concatenate([run["errors"] for run in pipg]),
         "ipg": ipg["errors"],
         "constant": constant["errors"],
     }
 
 
 def _pipg(s: Mapping[str, Any]) -> Results:
-    """The recursion of the paper; O(d^3) per row and step size."""
-    return _sweep(s, partial(kp.pipg, kp.models.Linear(), kp.regularizers.Ridge(s["lam"])), s["v0"])
+    """The recursion of the paper; O(d^3) per row."""
+    return _errors([kp.pipg(kp.models.Linear(), kp.regularizers.Ridge(s["lam"]), gamma=s["gamma"])], s["v0"], s)
 
 
 def _ipg(s: Mapping[str, Any]) -> Results:
     """IPG, with the metric V = I; O(d) per row and step size."""
-    return _sweep(s, partial(kp.ipg, kp.models.Linear(), kp.regularizers.Ridge(s["lam"]), decay=s["decay"]), None)
-
-
-def _sweep(s: Mapping[str, Any], algorithm: Callable[..., Algorithm], v0: Any) -> Results:
-    """The errors for all step sizes at once, of shape (G, m), in float64."""
-    import jax
-    import jax.numpy as jnp
-
-    rows = problems.ridge(s["n"], s["d"], s["seed"])
-
-    def advance(X: Array, y: Array, gamma: Array, state: Any) -> Any:
-        return after(algorithm(gamma=gamma), state, X, y)
-
-    errors = []
-    with jax.enable_x64(True):
-        gammas = jnp.asarray(s["gammas"])
-        states = jax.vmap(lambda gamma: algorithm(gamma=gamma).init(jnp.zeros(s["d"]), v0))(gammas)
-        for X, y in stretches(rows, s["points"]):
-            states = jax.vmap(partial(advance, X, y))(gammas, states)
-            errors.append(relative_error(states.mean, rows.theta))
-    return {"errors": np.stack(errors, axis=1)}
+    h, g = kp.models.Linear(), kp.regularizers.Ridge(s["lam"])
+    return _errors((kp.ipg(h, g, gamma=gamma, decay=s["decay"]) for gamma in s["gammas"]), None, s)
 
 
 def _exact(s: Mapping[str, Any]) -> Results:
     """The proximal filter, and the two closed forms with which the recursions are compared."""
     rows = problems.ridge(s["n"], s["d"], s["seed"])
-    alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(s["lam"]))
-    state, errors = alg.init(np.zeros(s["d"])), []
-    for X, y in stretches(rows, s["points"]):
-        state = alg.step(state, X, y)
-        errors.append(relative_error(state.mean, rows.theta))
+    found = _errors([kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(s["lam"]))], None, s)
     return {
-        "filter": np.array(errors),
+        "filter": found["errors"][0],
         "ridge_once": relative_error(closed_form(rows, s["lam"]), rows.theta),
         "ridge_every_row": relative_error(closed_form(rows, s["n"] * s["lam"]), rows.theta),
     }
+
+
+def _errors(algorithms: Iterable[Algorithm], v0: float | None, s: Mapping[str, Any]) -> Results:
+    """The errors of G algorithms along the rows, of shape (G, m)."""
+    rows = problems.ridge(s["n"], s["d"], s["seed"])
+
+    def errors(alg: Algorithm) -> list[Any]:
+        states = states_along(alg, alg.init(np.zeros(s["d"]), v0), rows, s["points"])
+        return [relative_error(state.mean, rows.theta) for state in states]
+
+    return {"errors": np.array(list(map(errors, algorithms)))}
 
 
 def section(results: Results) -> Section:
@@ -219,8 +206,8 @@ def _statistics(results: Results) -> dict[str, Any]:
     found: dict[str, Any] = {"early": int(rows[early]), "late": int(rows[late]), "level": level}
     first = {}
     for key in _SLOTS:
-        last, below = results[key][:, -1], results[key] <= level
-        first[key] = np.where(below.any(axis=1), below.argmax(axis=1), np.inf)  # the first record at the level
+        last = results[key][:, -1]
+        first[key] = first_at(results[key], level)
         found[key] = {
             "lowest": last.min(),
             "middle": np.median(last),
@@ -228,6 +215,6 @@ def _statistics(results: Results) -> dict[str, Any]:
             "ratio": last.max() / last.min(),
             "early_ratio": results[key][:, early].max() / results[key][:, early].min(),
             "late_change": np.median(last / results[key][:, late]),
-            "reached": int(below.any(axis=1).sum()),
+            "reached": int(np.isfinite(first[key]).sum()),
         }
     return found | {"sooner": int((first["pipg"] < first["ipg"]).sum())}

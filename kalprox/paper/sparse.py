@@ -20,7 +20,7 @@ from kalprox.display.style import line_style
 from kalprox.pages import Figure, Section, Table
 from kalprox.paper import problems
 from kalprox.paper.cache import Compute, Results, Task
-from kalprox.paper.problems import after, record_points, relative_error, stretches
+from kalprox.paper.problems import after, record_points, relative_error, states_along, stretches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,10 +146,9 @@ def _row_by_row(alg: Algorithm, rows: problems.Rows, s: Mapping[str, Any]) -> Re
     """An algorithm that takes one row at a time, with its error at each record."""
     state = alg.init(np.zeros(s["d"]), s["v0"])
     after(alg, state, rows.X[:1], rows.y[:1])  # compiles the loop, so that the time below is without compilation
-    states, begin = [], time.process_time()
-    for X, y in stretches(rows, s["points"]):
-        state = after(alg, state, X, y)
-        states.append(state)
+    begin = time.process_time()
+    states = list(states_along(alg, state, rows, s["points"]))
+    state = states[-1]
     out: Results = {
         "seconds": time.process_time() - begin,
         "error": relative_error([state.mean for state in states], rows.theta),
