@@ -7,13 +7,13 @@ import numpy as np
 
 import kalprox as kp
 from kalprox.display.axes import is_narrow, thousands
-from kalprox.display.style import FAINT, INK, LINES
+from kalprox.display.readings import lines
+from kalprox.display.style import INK, LINES
 from kalprox.pages import Figure, Section, Table
 from kalprox.paper.cache import Results
 
 if TYPE_CHECKING:
     import matplotlib.figure
-    from matplotlib.axes import Axes
 
 __all__ = ["CHANGED_TO", "RUNS", "TRUTH", "compute", "conclusion", "section"]
 
@@ -121,32 +121,24 @@ def _figures(found: Results) -> list[Figure]:
 
 def _draw_coefficients(found: Results, canvas: "matplotlib.figure.Figure") -> None:
     left, right = canvas.subplots(2, 1) if is_narrow(canvas) else canvas.subplots(1, 2, sharey=True)
-    rows = found["rows"]
+    rows, matter = found["rows"], np.flatnonzero(TRUTH)
     dashed = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}
-    for j in reversed(range(len(TRUTH))):  # those that matter, the first ones, on top
-        idle = "the others" if j == len(TRUTH) - 1 else None
-        _band(left, found, "steady", j, LINES[j][0] if TRUTH[j] else FAINT, f"sensor {j + 1}" if TRUTH[j] else idle)
-        left.axhline(TRUTH[j], **dashed)
-    left.set_xscale("log")
-    thousands(left.xaxis)
-    left.set_title("a steady stream")
-    for slot, name in enumerate(("changed", "forgetful")):
-        _band(right, found, name, 0, LINES[slot][0], f"forget={RUNS[name][1]:g}")
+    mean, reach = found["mean_steady"], 2 * found["std_steady"]
+    lines(left, rows, mean, [f"sensor {j + 1}" for j in matter], matter, (mean - reach, mean + reach))
+    for value in np.unique(TRUTH):
+        left.axhline(value, **dashed)
+    left.set(xscale="log", title="a steady stream", xlabel="rows learned", ylabel="coefficient")
+    runs = ("changed", "forgetful")
+    mean, std = (np.column_stack([found[f"{what}_{run}"][:, 0] for run in runs]) for what in ("mean", "std"))
+    labels = [f"forget={RUNS[run][1]:g}" for run in runs]
+    lines(right, rows, mean, labels, np.arange(len(runs)), (mean - 2 * std, mean + 2 * std))
     halves = np.where(rows <= _ROWS // 2, TRUTH[0], CHANGED_TO)
     right.plot(rows, halves, drawstyle="steps", **dashed)
-    thousands(right.xaxis)
-    right.set_title("sensor 1, which changes")
+    right.set(title="sensor 1, which changes", xlabel="rows learned")
     for ax in (left, right):
-        ax.set_xlabel("rows learned")
-    left.set_ylabel("coefficient")
+        thousands(ax.xaxis)
     left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.85), ncols=2)  # between the first sensor and the others
     right.legend(loc="lower left")
-
-
-def _band(ax: "Axes", found: Results, run: str, j: int, colour: str, label: str | None) -> None:
-    mean, std = found[f"mean_{run}"][:, j], found[f"std_{run}"][:, j]
-    ax.fill_between(found["rows"], mean - 2 * std, mean + 2 * std, color=colour, alpha=0.22, linewidth=0)
-    ax.plot(found["rows"], mean, color=colour, linewidth=1.3, label=label)
 
 
 def _draw_intervals(found: Results, canvas: "matplotlib.figure.Figure") -> None:
