@@ -130,7 +130,7 @@ class Point(NamedTuple):
 class Problem:
     """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far.
 
-    `watch` is called with the number of passes made, when another one begins.
+    `watch` is called with the number of passes made and None, for that of all passes, when another one begins.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Problem:
         regularizer: Regularizer,
         source: Source,
         prior: Information | None,
-        watch: Callable[[int], None] = lambda passes: None,
+        watch: Callable[[int, None], None] = lambda done, total: None,
     ) -> None:
         self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
         self.given = likelihood  # `likelihood` has the parameter that this one learns, once it is known
@@ -150,7 +150,7 @@ class Problem:
 
     def count_pass(self) -> None:
         """Count a pass, which begins, and report the number of passes."""
-        self.watch(self.passes)
+        self.watch(self.passes, None)
         self.passes += 1
 
     def over_rows(self, part: Callable[..., Any], *at: Array, **options: Any) -> Any:

@@ -13,8 +13,7 @@ the prox of g in the metric of the data, with the damping as d additional rows. 
 decreases. Each pass replaces the information of the previous one, so that no row counts twice.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from kalprox.algorithms.alternation import descend_jointly
 from kalprox.algorithms.descent import Point, Problem, about
 from kalprox.base.arrays import Array, brief
 from kalprox.base.checks import check_is, check_positive, check_vector
+from kalprox.display.progress import progress_bar
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Likelihood
@@ -257,20 +257,19 @@ def refine(
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
     check_weight_kind(weight_kind)
-    if prior is not None and not isinstance(prior, Information):
-        raise TypeError(f"prior must be a kalprox.Information or None; got {type(prior).__name__}.")
+    check_is("prior", prior, (Information, type(None)), "a kalprox.Information or None")
     likelihood = likelihood_of(likelihood, weight_kind=weight_kind)
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
     kind, read = (Problem, _read) if dense else _of_structure(form)
     rows = as_source(source, keep_sparse=not dense)
-    with _passes_shown(progress) as watch:
+    with progress_bar("passes", shown=progress) as watch:
         problem = kind(model, likelihood, regularizer, counted_source(rows, weight_kind), prior, watch)
         point, left, change = _descended(problem, rows, weight_kind, theta, max_passes, tol, exact)
         verdict = _verdict(problem, point, left, change, max_passes, tol)
         result = read(problem, point, gamma, *verdict)
-        watch(problem.passes)
+        watch(problem.passes, None)
     return result
 
 
@@ -279,18 +278,6 @@ def _of_structure(structure: Structure) -> tuple[type[Problem], Callable[..., Re
     from kalprox.large.refinement import MatrixFreeProblem, read_refined
 
     return MatrixFreeProblem, partial(read_refined, structure)
-
-
-@contextmanager
-def _passes_shown(progress: bool) -> Iterator[Callable[[int], None]]:
-    """A function that shows the number of passes, if asked for."""
-    if not progress:
-        yield lambda passes: None
-        return
-    from kalprox.display.progress import progress_bar
-
-    with progress_bar("passes") as update:
-        yield lambda passes: update(passes, None)
 
 
 def _descended(
@@ -404,9 +391,7 @@ def _on_plateau(point: Point) -> bool:
 
 _RUNNING = 1e-3  # a step of this relative length that does not change the objective leads away to infinity
 _NOTHING = 1e-6  # a decrease of the objective, a log likelihood, that says nothing about theta
-_MOVED = (
-    0.1  # the change of an output by such a step that is not what rounding leaves of it: it is 1 on a way without end
-)
+_MOVED = 0.1  # the change of an output by such a step that rounding does not explain: it is 1 on a way without end
 
 
 def _separates(problem: Problem, point: Point, left: float, max_passes: int) -> bool:

@@ -12,7 +12,9 @@ _INTERVAL = 0.1  # seconds between two changes of a bar in a notebook
 
 
 @contextmanager
-def progress_bar(title: str, total: float | None = None) -> Iterator[Callable[[float, float | None], None]]:
+def progress_bar(
+    title: str, total: float | None = None, *, shown: bool = True
+) -> Iterator[Callable[[float, float | None], None]]:
     """Show a progress bar as long as the context lasts.
 
     In a terminal, and where standard error goes to a file, it is a bar of rich on standard error. In a notebook it is
@@ -24,12 +26,17 @@ def progress_bar(title: str, total: float | None = None) -> Iterator[Callable[[f
         What is counted, such as "rows".
     total : float, optional
         The number at the end, if it is known.
+    shown : bool
+        Whether there is a bar at all.
 
     Yields
     ------
     callable
         A function of the numbers (done, total); the total is None if it is not known.
     """
+    if not shown:
+        yield lambda done, total: None
+        return
     from rich.console import Console
 
     console = Console(stderr=True)

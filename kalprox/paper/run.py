@@ -1,7 +1,6 @@
 """Rows through an algorithm, what is recorded along the way, and the calibration of the predictions."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from operator import itemgetter
 from typing import Any
 
@@ -107,7 +106,8 @@ def run(
     trace: list[tuple[np.ndarray, Any]] = []
     done, total = 0, passes * len(X)
     calibration, predict = (Calibration(), alg.predict) if calibrate else (None, None)
-    with precision(state.mean.dtype == np.float64), _bar(progress, total) as learned:
+    bar = progress_bar("rows", total, shown=progress)
+    with precision(state.mean.dtype == np.float64), bar as learned:
         for start, stop in pieces(len(X), length, record_every, passes):
             begin = max(0, min(start, len(X) - length))  # a short last piece looks back: one shape for all
             data, place = (window(X, begin, length), window(y, begin, length)), (start - begin, stop - begin)
@@ -136,7 +136,7 @@ def _over_blocks(
 ) -> Run:
     calibration = calibration_for(state.problem.likelihood) if calibrate else None
     trace: list[tuple[np.ndarray, Any]] = []
-    with _bar(progress, len(X)) as learned:
+    with progress_bar("rows", len(X), shown=progress) as learned:
         for start, stop in pieces(len(X), min(record_every, PIECE), record_every, 1):
             block = window(X, start, stop - start), window(y, start, stop - start)
             if calibration is not None:
@@ -180,19 +180,13 @@ def _check_calibrate(state: Any, passes: int) -> None:
         raise ValueError(f"calibrate=True needs passes=1: later passes predict rows already learned; got {passes}.")
 
 
-def _bar(show: bool, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
-    """A progress bar of rows, if it is to be shown; it yields a function of the numbers (learned, total)."""
-    return progress_bar("rows", total) if show else nullcontext(lambda done, total: None)
-
-
 def _check_data(X: Array, y: Array, record_every: int, passes: int) -> None:
     for name, a in (("X", X), ("y", y)):
         check_floating(name, a)
+        check_finite(name, a)
     check_same_length(X, y)
     if len(X) == 0:
         raise ValueError("X and y must have at least one row; got none.")
-    for name, a in (("X", X), ("y", y)):
-        check_finite(name, a)
     for name, count in (("record_every", record_every), ("passes", passes)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1; got {count}.")
