@@ -415,9 +415,9 @@ class Function(Model):
         return self.params
 
     @property
-    def flat_fn(self) -> Callable[[Array, Array], Array]:
+    def flat_fn(self) -> "_OfVector":
         """The function of theta, shape (d,), and one row x."""
-        return self.fn if self.params is None else _OfTree(self.fn, self.params)
+        return _OfVector(self.fn, self.params)
 
     def value(self, theta: Array, x: Array) -> Array:
         return self.linearize(theta, x)[0] if namespace(theta, x) is np else self.flat_fn(theta, x)
@@ -437,21 +437,21 @@ class Function(Model):
 
 
 @dataclass(frozen=True)
-class _OfTree:
-    """A function of a tree as one of a flat vector; equal ones are compiled once."""
+class _OfVector:
+    """A function, of a tree if there is a layout, as one of the flat vector; equal ones are compiled once."""
 
     fn: Callable[[Any, Array], Array]
-    layout: TreeLayout
+    layout: TreeLayout | None
 
     def __call__(self, theta: Array, x: Array) -> Array:
-        return self.fn(self.layout.unflatten(theta), x)
+        return self.of_arrays(self.arrays(theta), x)
+
+    def arrays(self, theta: Array) -> list[Array]:
+        """Return the vector as the arrays of the tree."""
+        return [theta] if self.layout is None else self.layout.arrays(theta)
 
     def of_arrays(self, arrays: list[Array], x: Array) -> Array:
-        return self.fn(self.layout.tree(arrays), x)
-
-
-def _alone(theta: Array) -> list[Array]:
-    return [theta]
+        return self.fn(arrays[0] if self.layout is None else self.layout.tree(arrays), x)
 
 
 def padded_length(b: int, d: int = 1) -> int:
@@ -477,20 +477,19 @@ _CHUNK = 64 * 2**20  # bytes of the Jacobians that are computed at a time
 _FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
 
-def _linearize_function(fn: Callable[..., Any], theta: Array, x: Array) -> tuple[Array, Array]:
+def _linearize_function(fn: _OfVector, theta: Array, x: Array) -> tuple[Array, Array]:
     import jax
 
     jacobian = jax.jacfwd if theta.size <= _FORWARD_MODE_AT_MOST else jax.jacrev
-    split = fn.layout.arrays if isinstance(fn, _OfTree) else _alone  # or every array's derivatives would have d numbers
 
     def twice(parts: list[Array]) -> tuple[Array, Array]:
-        h = fn.of_arrays(parts, x) if isinstance(fn, _OfTree) else fn(parts[0], x)
+        h = fn.of_arrays(parts, x)
         if not hasattr(h, "shape"):
             raise TypeError(f"the function must return a number or a vector; it returned {h!r}")
         return h, h
 
     with _explained(theta, x):
-        Ds, h = jacobian(twice, has_aux=True)(split(theta))
+        Ds, h = jacobian(twice, has_aux=True)(fn.arrays(theta))  # of the vector, each array would have d derivatives
         D = jax.numpy.concatenate([D.reshape((*h.shape, -1)) for D in Ds], axis=-1)
         _check_indices(fn, theta.shape, x.shape)
     return h, D
@@ -518,7 +517,7 @@ def _explained(theta: Array, x: Array) -> Iterator[None]:
 
 
 @lru_cache(maxsize=256)
-def _check_indices(fn: Callable[..., Any], theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
+def _check_indices(fn: _OfVector, theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
     """Raise an IndexError if the function uses an entry that theta or x does not have.
 
     With JAX's arrays it would silently get the last entry instead; NumPy's arrays raise the error. An index that is
@@ -545,7 +544,7 @@ def _compiled_rows() -> Callable[..., Any]:  # made at first use, because this m
     import jax
 
     @partial(jax.jit, static_argnums=0)
-    def linearize_rows(fn: Callable[..., Any], theta: Array, X: Array) -> tuple[Array, Array]:
+    def linearize_rows(fn: _OfVector, theta: Array, X: Array) -> tuple[Array, Array]:
         row = partial(_linearize_function, fn, theta)
         outputs = jax.eval_shape(row, jax.ShapeDtypeStruct(X.shape[1:], X.dtype))[1]
         length = max(1, _CHUNK // (outputs.size * outputs.dtype.itemsize))
