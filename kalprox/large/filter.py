@@ -156,7 +156,7 @@ def structured_filter(problem: Problem, structure: Structure) -> Algorithm:
     return Algorithm(
         init=Partial(_init, (problem, structure)),
         step=Partial(_step, (problem,)),
-        predict=Partial(_predict, ()),
+        predict=Partial(StructuredState.predict, ()),
         by_block=True,
     )
 
@@ -222,7 +222,3 @@ def _check_digits(rounding: Array) -> None:
         RuntimeWarning,
         stacklevel=4,
     )
-
-
-def _predict(state: StructuredState, X: Array) -> Predictive:
-    return state.predict(X)

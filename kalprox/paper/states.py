@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.base.arrays import Array, cast, eager, namespace, pytree
+from kalprox.base.arrays import Array, cast, eager, namespace, pytree, tree_map
 from kalprox.base.checks import check_finite, check_floating
 from kalprox.base.control import full_precision
 from kalprox.covariance import Covariance
@@ -37,10 +37,6 @@ class Belief:
         """The variances of the predictors D theta."""
         return self.V.variance(D)
 
-    def like(self, x: Array) -> "Belief":
-        """The state in the array library and dtype of x."""
-        return Belief(*cast((self.mean, self.V), x))
-
 
 @pytree
 class Point:
@@ -52,10 +48,6 @@ class Point:
     def variance(self, D: Array) -> Array:
         """The variances of the predictors D theta, infinite: nothing is known about the error of theta."""
         return namespace(D).full_like(D[..., 0], np.inf)
-
-    def like(self, x: Array) -> "Point":
-        """The state in the array library and dtype of x; the rows stay a whole number."""
-        return Point(cast(self.mean, x), self.rows)
 
 
 def row_step(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +90,8 @@ def predictive(
 
 def _in_library_of(x: Array, state: Any) -> Any:
     """`state`, or where it is NumPy's and x, cast to its dtype, is traced inside jit, the state as arrays of JAX."""
-    return state if isinstance(state.mean, np.ndarray) is isinstance(x, np.ndarray) else state.like(x)
+    same = isinstance(state.mean, np.ndarray) is isinstance(x, np.ndarray)
+    return state if same else tree_map(namespace(x).asarray, state)
 
 
 def check_target(y: Array, value: Array) -> None:

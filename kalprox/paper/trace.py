@@ -7,6 +7,7 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, fields_repr, is_traced, namespace, pytree, tree_map
+from kalprox.base.checks import check_level
 from kalprox.base.text import count
 from kalprox.calibration import Calibration
 from kalprox.display.axes import axes_for, figure_label, thousands, unused_slot
@@ -160,8 +161,7 @@ class Run:
         """
         if kind not in ("mean", "error"):
             raise ValueError(f"kind must be 'mean' or 'error'; got {kind!r}.")
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
+        check_level(level)
         if not len(self.trace.rows):
             raise ValueError("There is nothing to plot: the run ended before its first record. Lower record_every.")
         mean, _ = _recorded(self.trace)
