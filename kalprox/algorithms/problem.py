@@ -48,10 +48,6 @@ def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True
     and an accelerator need not be waited for.
     """
     for name, a in (("X", X), ("y", y)):
-        if not hasattr(a, "dtype"):
-            raise TypeError(
-                f"{name} must be a NumPy or JAX array with one row per observation; got {type(a).__name__}."
-            )
         check_floating(name, a)
     check_same_length(X, y)
     if weights is None:

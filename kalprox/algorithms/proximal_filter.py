@@ -33,7 +33,7 @@ from kalprox.algorithms.warmup import (
     leverages,
     refine_held,
 )
-from kalprox.base.arrays import Array, Partial, is_traced, masked, namespace
+from kalprox.base.arrays import Array, Partial, is_traced, masked, namespace, tree_map
 from kalprox.base.checks import check_positive, concrete
 from kalprox.base.control import full_precision
 from kalprox.forgetting import Forgetting
@@ -355,12 +355,10 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
 
 def linearised_at_check(state: ProximalState) -> ProximalState:
     """Return the state with the rows of its warm-up linearised where their last check ended, and held no longer."""
-    held = state.held
-    assert held is not None
-    state = replace(state, estimate=held.start, held=None, extrapolating=None)
-    return replace(
-        state, data=with_block(state, _zero(state), held.block(state.problem.forget, state.problem.weight_kind))
-    )
+    assert state.held is not None
+    rows, start = state.held_block, state.held.start
+    state = replace(state, estimate=start, held=None, extrapolating=None)
+    return replace(state, data=with_block(state, _zero(state), rows))
 
 
 def _precision(posterior: InformationPosterior) -> float:
@@ -440,9 +438,8 @@ def _if_finite(new: Information, old: Information) -> Information:
     import jax.numpy as jnp
 
     good = jnp.isfinite(new.T).all()
-    names = ("T", "shift", "rows", "squares")
-    T, shift, rows, squares = (jnp.where(good, getattr(new, name), getattr(old, name)) for name in names)
-    return replace(new, T=T, shift=shift, rows=rows, squares=squares)
+    kept: Information = tree_map(lambda a, b: jnp.where(good, a, b), new, old)
+    return kept
 
 
 @np.errstate(all="ignore")  # of rows that do not determine theta, some estimates overflow; the check rejects them
@@ -457,16 +454,14 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     assert state.held is not None
     problem, held = state.problem, state.held.plus(block)
     if not held.is_due(problem.warmup):
-        if state._has_data:
+        if not state.is_fresh:
             with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
                 state = _learned(state, block)
-        if not state._has_data or not has_moved(
-            state, block.X, problem.model.linearize_rows(state.estimate, block.X)[0]
-        ):
+        if state.is_fresh or not has_moved(state, block.X, problem.model.linearize_rows(state.estimate, block.X)[0]):
             return replace(state, held=held)
         held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
-    fit, rows = state._refined, held.block(problem.forget, problem.weight_kind)
+    fit, rows = state._refined, state.held_block
     found, bent, far = leverages(problem.model, state.linearization, rows)
     leverage = float(found.max())
     state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit), skew=state._skew)

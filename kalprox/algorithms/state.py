@@ -128,8 +128,7 @@ class ProximalState(FilterState):
         fit, p = self._refined, self.problem
         about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": fit.likelihood}
         posterior = InformationPosterior(fit.information, self.inner, mean=fit.mean, **about)
-        assert self.held is not None
-        return skew_of(p.model, posterior, self.held.block(p.forget, p.weight_kind)) if fit.converged else None
+        return skew_of(p.model, posterior, self.held_block) if fit.converged else None
 
     @cached_property
     def linearization(self) -> InformationPosterior:
@@ -226,24 +225,25 @@ class ProximalState(FilterState):
         """Whether the rows determine the estimate: False after a check that did not end the warm-up, or a cut."""
         if self.cut_short or self.held is None or self.held.settled or not self.held.rows:
             return not self.cut_short
-        return not self._has_data and self._refined.converged
+        return self.is_fresh and self._refined.converged
 
     @property
     def _refines(self) -> bool:
         """Whether the rows held in a warm-up are refined to read the state: before their first check."""
-        return self.held is not None and self.held.rows > 0 and not self._has_data
+        return self.held is not None and self.held.rows > 0 and self.is_fresh
 
     @property
-    def _has_data(self) -> bool:
-        """Whether the rows of a warm-up have been checked, so that `data` has them."""
-        return bool(np.any(np.asarray(self.data.T)))
+    def held_block(self) -> Block:
+        """The rows held in a warm-up, with their weights after forgetting."""
+        assert self.held is not None
+        return self.held.block(self.problem.forget, self.problem.weight_kind)
 
     @cached_property
     def _refined(self) -> Refined:
         """The refinement of the rows held so far."""
         assert self.held is not None
-        p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weight_kind)
-        return refine_held(p.model, p.likelihood, self.inner, rows, self.held.start, self.prior)
+        p = self.problem
+        return refine_held(p.model, p.likelihood, self.inner, self.held_block, self.held.start, self.prior)
 
 
 def with_block(state: ProximalState, data: Information, block: Block) -> Information:

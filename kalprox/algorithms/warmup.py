@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.algorithms.refine import Refined, refine
-from kalprox.base.arrays import Array, pytree
+from kalprox.base.arrays import Array, pytree, tree_map
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information import Information
 from kalprox.information.linearized import curved_variance, expand, output_leverage, skewness
@@ -93,18 +93,17 @@ class HeldRows:
 
         Blocks are joined with later ones that are as long, so that few are left of many short ones.
         """
-        kept = len(self.y)
-        total = len(block)
+        kept, total = len(self.y), len(block)
         while kept and len(self.y[kept - 1]) <= total:
             kept -= 1
             total += len(self.y[kept])
-        names = ("X", "y", "weights", *(() if block.times is None else ("times",)))
-        parts = {name: (getattr(self, name), getattr(block, name)) for name in names}
-        joined: dict[str, Any] = {
-            name: (*a[:kept], np.concatenate([*a[kept:], new]) if kept < len(a) else new)
-            for name, (a, new) in parts.items()
-        }
-        return replace(self, **joined)
+
+        def joined(parts: tuple[Array, ...], new: Array) -> tuple[Array, ...]:
+            return (*parts[:kept], np.concatenate([*parts[kept:], new]) if kept < len(parts) else new)
+
+        X, y, weights = joined(self.X, block.X), joined(self.y, block.y), joined(self.weights, block.weights)
+        times = self.times if block.times is None else joined(self.times, block.times)
+        return replace(self, X=X, y=y, weights=weights, times=times)
 
     def is_due(self, limit: int) -> bool:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
@@ -167,8 +166,8 @@ class ExtrapolatingRows:
 
     def plus(self, other: "ExtrapolatingRows") -> "ExtrapolatingRows":
         """Return the rows of both."""
-        names = ("X", "y", "weights", "counts", "squares")
-        return ExtrapolatingRows(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+        rows: ExtrapolatingRows = tree_map(lambda *parts: np.concatenate(parts), self, other)
+        return rows
 
     def faded(self, left: Array | None) -> "ExtrapolatingRows":
         """Return the rows with the share `left` of their weights; None leaves all of it."""
