@@ -177,7 +177,7 @@ def _columns_of_model(given: dict[str, Any]) -> Any:
     if stated := [name for name in ("classes", "positive", "offset", "exposure") if given[name]]:
         raise click.UsageError(f"--{stated[0]} cannot be used with --columns, whose model says it.")
     columns = TableModel.load(given["like"]).columns
-    if getattr(columns, "shared", ()):
+    if columns.shared:
         columns = replace(columns, sparse=given["structure"] is not None)
     if given["clusters"] is not None:
         columns = replace(columns, cluster=given["clusters"])

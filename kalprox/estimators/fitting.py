@@ -285,7 +285,7 @@ class Fitting(Streaming):
         codes, arrays = of_good_rows(encoded, None, arrays, good)
         known = None
         if columns.classes:
-            known = values_of_classes(columns.classes, table.schema.field(columns.target_columns[0]).type)
+            known = values_of_classes(columns.classes, table.schema.field(columns.left[0]).type)
         labels = codes if known is None else labels_of_targets(codes, known)
         self._new_columns = columns
         try:

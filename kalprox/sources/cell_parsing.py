@@ -1,11 +1,12 @@
 """Parsing the cells of a column as numbers, dates, levels or labels, with a reason for each cell that cannot be parsed.
 
-Each parser returns (values, faults): faults is None where every cell is good. The value of a bad cell is 0 or NaN.
+Each parser returns (values, faults): faults is empty where every cell is good. The value of a bad cell is 0 or NaN.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Context, Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ __all__ = [
     "Faults",
     "cell_labels",
     "certainly_exact",
+    "distinct_cells",
+    "faults_of",
     "hash_levels",
     "parse_booleans",
     "parse_days",
@@ -29,6 +32,7 @@ __all__ = [
     "parse_levels",
     "parse_numbers",
     "rounded",
+    "separated",
     "shown",
     "why_bad",
     "why_invalid",
@@ -49,11 +53,7 @@ _DIGITS = Context(prec=400)  # more than a float64 of at most LARGEST has
 _BOOLEANS = {"true": b"1", "false": b"0"}
 
 
-class Faults(NamedTuple):
-    """The positions of the bad cells in their column, and the reason of each."""
-
-    at: np.ndarray
-    why: list[Reason]
+Faults = dict[int, Reason]  # the bad cells of a column, by their positions
 
 
 def shown(column: Any, at: int) -> str:
@@ -64,24 +64,27 @@ def shown(column: Any, at: int) -> str:
     return (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value))[:80]
 
 
-def parse_numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
+def parse_numbers(column: Any) -> tuple[np.ndarray, Faults]:
     """A column as float64; every cell that is not a finite number, or larger than `LARGEST` in size, is bad."""
     column = plain(column)
     if column.type == _BYTES:
         return _from_text(column)
     values = _float(column)
     if _within(values, LARGEST):
-        return values, None
-    at = np.flatnonzero(~(np.abs(values) <= LARGEST))
-    null = to_numpy(column.is_null())[at]
-    reasons = [Reason.MISSING if missing else why_bad(values[i]) for i, missing in zip(at, null, strict=True)]
-    return values, Faults(at, reasons)
+        return values, {}
+    null = to_numpy(column.is_null())
+    return values, {i: Reason.MISSING if null[i] else why_bad(values[i]) for i in _too_large(values)}
 
 
 def certainly_exact(column: Any) -> bool:
     """Whether each cell of a float64 column is null or below 2^53 in size: no integer that was rounded, and not NaN."""
     column = plain(column)
     return _within(to_numpy(column.drop_null() if column.null_count else column), _BELOW_WHOLE)
+
+
+def _too_large(values: np.ndarray) -> list[int]:
+    """The positions of the values that are NaN or larger than `LARGEST` in size."""
+    return np.flatnonzero(~(np.abs(values) <= LARGEST)).tolist()
 
 
 def _within(values: np.ndarray, limit: float) -> bool:
@@ -118,18 +121,14 @@ def _loses_digits(cell: Decimal, value: float) -> bool:
     return Decimal(float(value)).quantize(cell, context=_DIGITS) != cell
 
 
-def parse_booleans(column: Any) -> tuple[np.ndarray, Faults | None]:
+def parse_booleans(column: Any) -> tuple[np.ndarray, Faults]:
     """A column as float64, where text may also be true or false, in the spellings of `label_of`."""
     column = plain(column)
     if column.type != _BYTES:
         return parse_numbers(column)
-    coded = column.dictionary_encode(null_encoding="encode")
-    cells = [_BOOLEANS.get(str(_label(cell)), cell) for cell in coded.dictionary.to_pylist()]
-    values, faults = parse_numbers(from_bytes(cells))
-    codes = to_numpy(coded.indices)
-    why = {} if faults is None else dict(zip(faults.at.tolist(), faults.why, strict=True))
-    at = np.flatnonzero(np.isin(codes, list(why)))
-    return values[codes], (Faults(at, [why[codes[i]] for i in at]) if len(at) else None)
+    cells, codes = distinct_cells(column)
+    values, faults = parse_numbers(from_bytes([_BOOLEANS.get(str(_label(cell)), cell) for cell in cells.to_pylist()]))
+    return values[codes], faults_of(faults, codes)
 
 
 def why_bad(value: float) -> Reason:
@@ -137,33 +136,30 @@ def why_bad(value: float) -> Reason:
     return Reason.TOO_LARGE if np.isfinite(value) else Reason.NOT_FINITE
 
 
-def parse_days(column: Any) -> tuple[np.ndarray, Faults | None]:
+def parse_days(column: Any) -> tuple[np.ndarray, Faults]:
     """Dates, timestamps or ISO 8601 text as days since 1970-01-01, in UTC where a time zone is given."""
     column = plain(column)
     if column.type != _BYTES:
         null = to_numpy(column.is_null())
         values = np.where(null, np.nan, _in_days(column))
-        at = np.flatnonzero(null)
-        return values, (Faults(at, [Reason.MISSING] * len(at)) if len(at) else None)
-    parsed, codes = _parse_distinct(column, _day)
-    return _separate(parsed, codes, np.nan)
+        return values, dict.fromkeys(np.flatnonzero(null).tolist(), Reason.MISSING)
+    cells, codes = distinct_cells(column)
+    return separated([_day(cell) for cell in cells.to_pylist()], codes, np.nan)
 
 
-def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults | None]:
+def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults]:
     """The number of each cell's level in `known`; -1 for a bad cell, also one with another level (Reason.UNSEEN)."""
-    column = plain(column)
-    coded = column.dictionary_encode(null_encoding="encode")
-    texts: list[bytes | None] = [None] * len(coded.dictionary)
-    if column.type == _BYTES:
-        texts = coded.dictionary.to_pylist()
-    elif is_number(column.type):
-        texts = coded.dictionary.cast(pa.string()).cast(_BYTES).to_pylist()
+    cells, codes = distinct_cells(column)
+    texts: list[bytes | None] = [None] * len(cells)
+    if cells.type == _BYTES:
+        texts = cells.to_pylist()
+    elif is_number(cells.type):
+        texts = cells.cast(pa.string()).cast(_BYTES).to_pylist()
     parsed: list[Any] = [known.find(text or None) for text in texts]
     if None in parsed:
-        labels = cell_labels(coded.dictionary)
+        labels = cell_labels(cells)
         parsed = [_level(label, known) if found is None else found for found, label in zip(parsed, labels, strict=True)]
-    values, faults = _separate(parsed, to_numpy(coded.indices), -1)
-    return values.astype(np.int64), faults
+    return separated(parsed, codes, -1)
 
 
 def _level(label: str | Reason, known: LevelIndex) -> int | Reason:
@@ -174,28 +170,23 @@ def _level(label: str | Reason, known: LevelIndex) -> int | Reason:
     return Reason.UNSEEN if found is None else found
 
 
-def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
+def parse_labels(column: Any) -> tuple[np.ndarray, Faults]:
     """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
-    coded = plain(column).dictionary_encode(null_encoding="encode")
-    found = cell_labels(coded.dictionary)
-    codes = to_numpy(coded.indices)
-    labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
-    bad = np.array([isinstance(label, Reason) for label in found], bool)
-    at = np.flatnonzero(bad[codes])
-    return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)
+    cells, codes = distinct_cells(column)
+    return separated(cell_labels(cells), codes, "")
 
 
-def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults | None]:
+def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults]:
     """The distinct hashes of the levels of a column, the index of each cell's among them, and the bad cells.
 
     The index of a bad cell is -1.
     """
-    coded = plain(column).dictionary_encode(null_encoding="encode")
-    labels = cell_labels(coded.dictionary)
+    cells, codes = distinct_cells(column)
     indices: dict[int, int] = {}
+    labels = cell_labels(cells)
     parsed = [x if isinstance(x, Reason) else indices.setdefault(level_hash(x), len(indices)) for x in labels]
-    codes, faults = _separate(parsed, to_numpy(coded.indices), -1)
-    return np.array(list(indices), np.uint64), codes.astype(np.int64), faults
+    codes, faults = separated(parsed, codes, -1)
+    return np.array(list(indices), np.uint64), codes, faults
 
 
 def cell_labels(cells: Any) -> list[str | Reason]:
@@ -240,11 +231,11 @@ def _in_days(column: Any) -> np.ndarray:
     return ticks / (86_400 * {"s": 1, "ms": 1_000, "us": 1_000_000}[unit])
 
 
-def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
+def _from_text(column: Any) -> tuple[np.ndarray, Faults]:
     try:
         values = _float(column)
         if _within(values, LARGEST):
-            return values, None
+            return values, {}
     except pa.ArrowInvalid:
         pass
     cells = column.fill_null(EMPTY_CELL)
@@ -252,14 +243,16 @@ def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     mask = to_numpy(good)
     values = np.full(len(cells), np.nan)
     values[mask] = _float(pc.replace_substring_regex(cells.filter(good), _BLANKS, ""))
-    at = np.flatnonzero(~(np.abs(values) <= LARGEST))
-    if not len(at):
-        return values, None
+    if not (at := _too_large(values)):
+        return values, {}
     missing = to_numpy(pc.is_in(cells, MISSING_CELLS))
-    why = [
-        why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else why_invalid(cells[i].as_py()) for i in at
-    ]
-    return values, Faults(at, why)
+
+    def why(i: int) -> Reason:
+        if mask[i]:
+            return why_bad(values[i])
+        return Reason.MISSING if missing[i] else why_invalid(cells[i].as_py())
+
+    return values, {i: why(i) for i in at}
 
 
 def why_invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
@@ -273,29 +266,36 @@ def why_invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
     return otherwise
 
 
-def _day(cell: bytes) -> float | Reason:
+def _day(cell: bytes | None) -> float | Reason:
+    if not cell:
+        return Reason.MISSING
     try:
         moment = datetime.fromisoformat(cell.strip().decode())
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         apart = moment - _EPOCH
         return (apart.days * 86_400_000_000 + apart.seconds * 1_000_000 + apart.microseconds) / _DAY
     except (ValueError, OverflowError):
-        return Reason.NOT_DATE
+        return why_invalid(cell, Reason.NOT_DATE)
 
 
-def _parse_distinct(column: Any, parse: Any) -> tuple[list[Any], np.ndarray]:
-    """The value (or the reason why there is none) of every distinct cell, and the index of each cell among them."""
-    coded = column.dictionary_encode(null_encoding="encode")
-    parsed = []
-    for cell in coded.dictionary.to_pylist():
-        value = parse(cell) if cell else Reason.MISSING
-        parsed.append(why_invalid(cell, value) if isinstance(value, Reason) and cell else value)
-    return parsed, to_numpy(coded.indices)
+def distinct_cells(column: Any) -> tuple[Any, np.ndarray]:
+    """The distinct cells of a column as an array, null among them, and the index of each cell among these."""
+    coded = plain(column).dictionary_encode(null_encoding="encode")
+    return coded.dictionary, to_numpy(coded.indices)
 
 
-def _separate(parsed: list[Any], codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:
-    """Separate the values from the reasons; a bad cell has the value `nothing`."""
-    values = np.array([nothing if isinstance(value, Reason) else value for value in parsed], dtype=float)
-    bad = np.array([isinstance(value, Reason) for value in parsed], dtype=bool)
-    at = np.flatnonzero(bad[codes]) if bad.any() else np.empty(0, dtype=np.int64)
-    return values[codes], (Faults(at, [parsed[codes[i]] for i in at]) if len(at) else None)
+def separated(parsed: Sequence[Any], codes: np.ndarray, nothing: float | str) -> tuple[np.ndarray, Faults]:
+    """The value of each cell of a column, and the bad cells, given the value of every distinct cell, or its reason.
+
+    A bad cell has the value `nothing`, of whose type the values are.
+    """
+    values = np.array([nothing if isinstance(value, Reason) else value for value in parsed], type(nothing))
+    why = {i: value for i, value in enumerate(parsed) if isinstance(value, Reason)}
+    return values[codes], faults_of(why, codes)
+
+
+def faults_of(why: Mapping[int, Reason], codes: np.ndarray) -> Faults:
+    """The bad cells of a column, given the reasons of the distinct cells that are bad."""
+    if not why:
+        return {}
+    return {i: why[codes[i]] for i in np.flatnonzero(np.isin(codes, list(why))).tolist()}

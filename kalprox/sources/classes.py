@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.arrow_arrays import to_numpy
-from kalprox.sources.cell_parsing import MISSING, Faults, cell_labels, parse_levels, shown
+from kalprox.sources.cell_parsing import MISSING, Faults, cell_labels, distinct_cells, parse_levels, shown
 from kalprox.sources.cell_types import plain
 from kalprox.sources.encoding import one_hot
 from kalprox.sources.files import SourceError
@@ -125,7 +124,7 @@ def values_of_classes(classes: tuple[str, ...], kind: Any) -> np.ndarray:
     return np.array(classes, float if pa.types.is_floating(kind) else str)
 
 
-def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, Faults | None]:
+def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, Faults]:
     """Encode a pyarrow column of classes.
 
     A class is found however its value is spelled, see `LevelIndex`, and in upper and lower case unless two classes
@@ -140,13 +139,12 @@ def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, F
     -------
     y : array of shape (n,) or (n, m)
         For two classes 1 where the cell has the second one, else 0; for m of them a 1 in the column of the class.
-    faults : Faults or None
+    faults : Faults
         The bad cells: missing ones, and those of another class.
     """
     column = plain(column)
     codes, faults = parse_levels(column, class_index(classes))
-    if faults is not None:
-        faults = faults._replace(why=[_why(column, at, why) for at, why in zip(faults.at, faults.why, strict=True)])
+    faults = {at: _why(column, at, why) for at, why in faults.items()}
     if len(classes) == 2:
         return np.maximum(codes, 0).astype(float), faults
     y = np.empty((len(codes), len(classes)))
@@ -156,9 +154,9 @@ def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, F
 
 def have_class(column: Any) -> np.ndarray:
     """Which cells of a pyarrow column hold a class, as a mask; the others are missing or cannot be read."""
-    coded = plain(column).dictionary_encode(null_encoding="encode")
-    good = [not isinstance(label, Reason) and label not in MISSING for label in cell_labels(coded.dictionary)]
-    mask: np.ndarray = np.array(good, bool)[to_numpy(coded.indices)]
+    cells, codes = distinct_cells(column)
+    good = [not isinstance(label, Reason) and label not in MISSING for label in cell_labels(cells)]
+    mask: np.ndarray = np.array(good, bool)[codes]
     return mask
 
 
@@ -166,7 +164,7 @@ def _why(column: Any, at: int, why: Reason) -> Reason:
     """Why a cell is bad, in the words of classes."""
     if why != Reason.UNSEEN:
         return why
-    return Reason.MISSING if shown(column, int(at)).strip() in MISSING else Reason.UNSEEN_CLASS
+    return Reason.MISSING if shown(column, at).strip() in MISSING else Reason.UNSEEN_CLASS
 
 
 def _without_missing(counts: Mapping[str, int]) -> dict[str, int]:

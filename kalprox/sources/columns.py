@@ -1,60 +1,36 @@
 """Which columns of a table are used, and the rows of a table as arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from kalprox.base.pickling import PickledFields
-from kalprox.sources.cell_parsing import (
-    hash_levels,
-    parse_booleans,
-    parse_days,
-    parse_labels,
-    parse_levels,
-    parse_numbers,
-)
+from kalprox.sources.cell_parsing import hash_levels, parse_booleans, parse_days, parse_levels, parse_numbers
 from kalprox.sources.cell_types import is_number, plain
-from kalprox.sources.classes import TargetClasses, encode_classes
-from kalprox.sources.encoding import (
-    BadCells,
-    CellNotes,
-    Encoded,
-    also_bad,
-    encode_offset,
-    encode_times,
-    impossible,
-    one_hot,
-    parse_weights,
-    put_columns,
-    too_heavy,
-    without_gaps,
-    without_target,
-    without_unseen,
-)
-from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
+from kalprox.sources.classes import TargetClasses
+from kalprox.sources.encoding import BadCells, CellNotes, one_hot, put_columns, without_gaps, without_unseen
+from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
 from kalprox.sources.inference import first_rows, holds_dates, infer_features
 from kalprox.sources.level_scan import most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex, in_order
-from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Wanted
+from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["BINS", "SPOOL", "Columns", "Encoded"]
+__all__ = ["BINS", "SPOOL", "Columns"]
 
 Levels = Mapping[str, Sequence[str] | None]
 BINS = 1024  # of a hashed feature, by default
-_SHARED = ("shared", "words", "hash_bits", "sparse")  # the fields of the hashed space
 _WORDS = 64  # of a cell, by which the memory of sparse rows is reckoned
 SPOOL = 1 << 34  # bytes of standard input to store, by default
 
 
 @dataclass(frozen=True)
-class Columns(PickledFields):
+class Columns(TableColumns):
     """The target, weight, clusters and features of a table, and how each feature is encoded.
 
     Parameters
@@ -117,6 +93,11 @@ class Columns(PickledFields):
     ['distance', 'origin=EWR', 'origin=JFK']
     """
 
+    _OPTIONAL = (
+        *TableColumns._OPTIONAL,
+        *("booleans", "hashed", "full", "gaps", "unlabelled", "shared", "words", "hash_bits", "sparse"),
+    )
+
     target: str | None = None
     weight: str | None = None
     numeric: tuple[str, ...] = ()
@@ -170,17 +151,7 @@ class Columns(PickledFields):
             raise SourceError("Every feature in booleans must be in numeric.")
         if self.unseen not in ("zero", "reject"):
             raise SourceError(f"unseen must be 'zero' or 'reject'; got {self.unseen!r}.")
-        others = [*self._numbers, *(name for name in (self.target, self.cluster, self.time) if name is not None)]
-        if len(set(others)) < len(others) or set(others) & set(self.features):
-            raise SourceError(
-                "The target, the weight, offset, exposure, the times, the clusters and the features must be different "
-                "columns."
-            )
-
-    @property
-    def _numbers(self) -> tuple[str, ...]:
-        """The columns that hold a number for each row besides those of X and the target."""
-        return tuple(name for name in (self.weight, self.offset, self.exposure) if name is not None)
+        self._check_different(self.features)
 
     @cached_property
     def names(self) -> list[str]:
@@ -218,29 +189,8 @@ class Columns(PickledFields):
     @property
     def wanted(self) -> Wanted:
         """The columns that are read from a file."""
-        target = () if self.target is None else (self.target,)
-        labels = () if self.cluster is None else (self.cluster,)
-        numbers = (*self._numbers, *(name for name in self.numeric if name not in self.booleans))
-        texts, dates = (*self.categorical, *self.hashed, *self.shared, *self.booleans), self.dates
-        if self.time is not None:
-            numbers, dates = (numbers, (*dates, self.time)) if self.time_is_date else ((*numbers, self.time), dates)
-        if self.classes:
-            return Wanted(numbers, texts + target, dates, labels)
-        return Wanted(target + numbers, texts, dates, labels)
-
-    def to_json(self) -> dict[str, Any]:
-        """The columns as a dictionary of JSON's types."""
-        data = asdict(self)
-        flags = ("booleans", "hashed", "full", "time_is_date", "gaps", "unlabelled")
-        for name in (*flags, "classes", "offset", "exposure", "time", *_SHARED):
-            if not data[name]:
-                del data[name]  # as in the files of version 0.1
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Columns":
-        """The columns that `to_json` was called on."""
-        return cls(**data)
+        numbers = (name for name in self.numeric if name not in self.booleans)
+        return self._wanted(numbers, (*self.categorical, *self.hashed, *self.shared, *self.booleans))
 
     @classmethod
     def infer(
@@ -264,16 +214,8 @@ class Columns(PickledFields):
         sparse: bool = False,
         spool: int = SPOOL,
         watch: Callable[[str], None] = lambda text: None,
-        format: str | None = None,
-        encoding: str = "utf-8",
-        delimiter: str | None = None,
-        stdin: BinaryIO | Replay | None = None,
         skip_unreadable: bool = False,
         cluster: str | None = None,
-        max_record: int = MAX_RECORD,
-        decimal: str = ".",
-        thousands: str | None = None,
-        units: tuple[str, ...] = (),
         exclude: Sequence[str] = (),
         samples: bool = True,
         classes: TargetClasses | None = None,
@@ -282,6 +224,7 @@ class Columns(PickledFields):
         low: float | None = None,
         high: float | None = None,
         time: str | None = None,
+        **options: Any,
     ) -> "Columns":
         """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
 
@@ -325,8 +268,7 @@ class Columns(PickledFields):
             The largest number of bytes of standard input to store in a temporary file, where levels must be found.
         watch : callable
             Called with a sentence before levels are looked for, where that may take long.
-        format, encoding, delimiter, stdin, skip_unreadable, max_record, decimal, thousands, units
-            See `kalprox.sources.table.Table`.
+        skip_unreadable : see `kalprox.sources.table.Table`
         exclude : sequence of str
             Columns to leave out.
         samples : bool
@@ -334,14 +276,15 @@ class Columns(PickledFields):
         classes : TargetClasses, optional
             That the cells of the target are classes, and what is known of them. The default is a target of numbers.
         offset, exposure, low, high, time : see `Columns`
+        **options
+            How files are read; see `kalprox.sources.readers.reader`.
 
         Returns
         -------
         Columns
         """
-        options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
-        options |= {"stdin": standard_input(stdin) if STDIN in files else None, "max_record": max_record}
-        options |= {"decimal": decimal, "thousands": thousands, "units": units}
+        if STDIN in files:
+            options["stdin"] = standard_input(options.get("stdin"))
         if hash_bits is not None:
             check_bits(hash_bits, sparse=sparse)
         if contrast not in ("reference", "full") or (drop_first and contrast == "full"):
@@ -393,15 +336,15 @@ class Columns(PickledFields):
             contrast == "reference",
             unseen,
             tuple(features),
-            cluster,
-            kinds.booleans,
-            {name: n or BINS for name, n in bins.items()},
-            () if intercept or contrast == "full" else tuple(encoded[:1]),
-            classes.arranged(str(target), found.get(str(target), {})) if classes else (),
-            offset,
-            exposure,
-            low,
-            high,
+            cluster=cluster,
+            booleans=kinds.booleans,
+            hashed={name: n or BINS for name, n in bins.items()},
+            full=() if intercept or contrast == "full" else tuple(encoded[:1]),
+            classes=classes.arranged(str(target), found.get(str(target), {})) if classes else (),
+            offset=offset,
+            exposure=exposure,
+            low=low,
+            high=high,
             time=time,
             time_is_date=time_is_date,
             shared=tuple(name for name in features if name in shared),
@@ -415,38 +358,7 @@ class Columns(PickledFields):
             )
         return columns
 
-    def encode(self, table: Any) -> Encoded:
-        """Encode the rows of a table.
-
-        Parameters
-        ----------
-        table : pyarrow.Table or RecordBatch
-            Must have the columns of `wanted`.
-
-        Returns
-        -------
-        Encoded
-        """
-        bad, notes = BadCells(table), CellNotes(table)
-        y = w = groups = None
-        if self.target is not None and self.classes:
-            y, faults = encode_classes(table.column(self.target), self.classes)
-            faults = without_target(self.target, y, faults, notes) if self.unlabelled else faults
-            bad.note(self.target, faults)
-        elif self.target is not None:
-            y, faults = parse_numbers(table.column(self.target))
-            faults = without_target(self.target, y, faults, notes) if self.unlabelled else faults
-            bad.note(self.target, also_bad(faults, impossible(y, self.low, self.high), Reason.IMPOSSIBLE))
-            notes.note_rounded(self.target, y)
-        if self.weight is not None:
-            w, faults = parse_weights(table.column(self.weight))
-            bad.note(self.weight, faults)
-            notes.note_rounded(self.weight, w)
-        if self.cluster is not None:
-            groups, faults = parse_labels(table.column(self.cluster))
-            bad.note(self.cluster, faults)
-        offset = encode_offset(table, self.offset, self.exposure, bad, notes)
-        times = encode_times(table, self.time, self.time_is_date, bad)
+    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> Any:
         X = np.empty((table.num_rows, len(self.names) - (0 if self._space is None else self._space.size)))
         numbers: dict[int, np.ndarray] = {}
         at = 0
@@ -475,11 +387,7 @@ class Columns(PickledFields):
             bad.note(name, faults)
             at += width
         put_columns(numbers, X)
-        if self._space is not None:
-            X = self._with_hashed(X, table, self._space, bad, notes)
-        if self.weight is not None and w is not None:
-            bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
-        return Encoded(X, y, w, groups, bad.in_order(), notes.notes(), offset, times)
+        return X if self._space is None else self._with_hashed(X, table, self._space, bad, notes)
 
     def _with_hashed(self, own: np.ndarray, table: Any, space: HashedSpace, bad: BadCells, notes: CellNotes) -> Any:
         """Return X: the columns of their own that features have, and the columns that features share."""

@@ -84,25 +84,25 @@ class Encoded(NamedTuple):
 
 
 class BadCells:
-    """The first bad cell of each row of a table."""
+    """The first bad cell of each row of a table; `cells` has it by the position of the row."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
-        self._cells: dict[int, Cell] = {}
+        self.cells: dict[int, Cell] = {}
 
-    def note(self, name: str, faults: Faults | None) -> None:
+    def note(self, name: str, faults: Faults) -> None:
         """Add the bad cells of the column `name`."""
-        if faults is None:
+        if not faults:
             return
         column = plain(self.table.column(name))
-        for at, why in zip(faults.at.tolist(), faults.why, strict=True):
-            if at not in self._cells:
+        for at, why in faults.items():
+            if at not in self.cells:
                 value = "" if why == Reason.MISSING else shown(column, at)
-                self._cells[at] = Cell(at, name, why, value)
+                self.cells[at] = Cell(at, name, why, value)
 
     def in_order(self) -> list[Cell]:
         """The bad cells in the order of their rows."""
-        return [self._cells[at] for at in sorted(self._cells)]
+        return [self.cells[at] for at in sorted(self.cells)]
 
 
 class CellNotes:
@@ -116,10 +116,10 @@ class CellNotes:
         self._missing: dict[str, ColumnNote] = {}
         self._unlabelled: dict[str, ColumnNote] = {}
 
-    def note_unknown(self, name: str, faults: Faults | None) -> None:
+    def note_unknown(self, name: str, faults: Faults) -> None:
         """Add the levels of the column `name` that are not known: its cells that are bad for that reason."""
-        at = [] if faults is None else [i for i, why in zip(faults.at, faults.why, strict=True) if why == Reason.UNSEEN]
-        filled = self.table.num_rows - (0 if faults is None else len(faults.at) - len(at))
+        at = [i for i, why in faults.items() if why == Reason.UNSEEN]
+        filled = self.table.num_rows - (len(faults) - len(at))
         if filled:
             self._unknown[name] = self._note(name, np.array(at, np.int64), filled)
 
@@ -148,7 +148,7 @@ class CellNotes:
         return ColumnNote(len(at), filled, tuple(examples)[:MAX_EXAMPLES])
 
 
-def parse_weights(column: Any) -> tuple[np.ndarray, Faults | None]:
+def parse_weights(column: Any) -> tuple[np.ndarray, Faults]:
     """A column of weights as float64; a negative weight is a bad cell."""
     values, faults = parse_numbers(column)
     return values, also_bad(faults, values < 0, Reason.NEGATIVE_WEIGHT)
@@ -160,13 +160,9 @@ def impossible(y: np.ndarray, low: float | None, high: float | None) -> np.ndarr
     return found
 
 
-def also_bad(faults: Faults | None, bad: np.ndarray, reason: Reason) -> Faults | None:
+def also_bad(faults: Faults, bad: np.ndarray, reason: Reason) -> Faults:
     """The bad cells of a column, and those of a mask that are bad for another reason."""
-    if not bad.any():
-        return faults
-    why = dict(zip(faults.at.tolist(), faults.why, strict=True)) if faults else {}
-    why |= dict.fromkeys((i for i in np.flatnonzero(bad).tolist() if i not in why), reason)
-    return Faults(np.array(sorted(why)), [why[i] for i in sorted(why)])
+    return dict.fromkeys(np.flatnonzero(bad).tolist(), reason) | faults
 
 
 def encode_offset(
@@ -205,17 +201,16 @@ def encode_times(table: Any, time: str | None, dates: bool, bad: BadCells) -> np
     return values
 
 
-def too_heavy(weights: np.ndarray, *values: Any) -> Faults | None:
+def too_heavy(weights: np.ndarray, *values: Any) -> Faults:
     """The weights that are too large for the values of their rows, and those of rows that have a bad value.
 
     The values may be a sparse matrix.
     """
     values = tuple(abs(a).max(axis=1).toarray().ravel() if hasattr(a, "toarray") else a for a in values)
     if all_usable(weights, *values):
-        return None
+        return {}
     values = tuple(np.where(np.isnan(a), 0.0, a) for a in values)  # which are missing, or bad for that reason
-    at = np.flatnonzero(~usable(weights, row_sizes(*values)))
-    return Faults(at, [Reason.WEIGHT_TOO_LARGE] * len(at)) if len(at) else None
+    return dict.fromkeys(np.flatnonzero(~usable(weights, row_sizes(*values))).tolist(), Reason.WEIGHT_TOO_LARGE)
 
 
 def put_columns(columns: Mapping[int, np.ndarray], X: np.ndarray) -> None:
@@ -241,9 +236,7 @@ def one_hot(codes: np.ndarray, out: np.ndarray) -> None:
     out[known, codes[known]] = 1.0
 
 
-def without_gaps(
-    name: str, faults: Faults | None, notes: CellNotes, values: np.ndarray | None, out: np.ndarray
-) -> Faults | None:
+def without_gaps(name: str, faults: Faults, notes: CellNotes, values: np.ndarray | None, out: np.ndarray) -> Faults:
     """The bad cells of a feature that may be missing, without the missing ones, which are noted.
 
     `values` are those of a number, which are NaN where it is missing. The columns `out` of other features become NaN.
@@ -255,7 +248,7 @@ def without_gaps(
     return faults
 
 
-def without_target(name: str, y: np.ndarray, faults: Faults | None, notes: CellNotes) -> Faults | None:
+def without_target(name: str, y: np.ndarray, faults: Faults, notes: CellNotes) -> Faults:
     """The bad cells of a target that may be missing, without the missing ones, which are noted; y is NaN there."""
     faults, missing = _without_missing(faults, y)
     if not np.isnan(y[missing]).all():  # of classes
@@ -264,20 +257,15 @@ def without_target(name: str, y: np.ndarray, faults: Faults | None, notes: CellN
     return faults
 
 
-def _without_missing(faults: Faults | None, values: np.ndarray | None) -> tuple[Faults | None, np.ndarray]:
+def _without_missing(faults: Faults, values: np.ndarray | None) -> tuple[Faults, np.ndarray]:
     """The bad cells of a column without the missing ones, and the positions of these; NaN is missing, too."""
-    if faults is None:
-        return None, np.empty(0, np.int64)
-    nan = np.zeros(len(faults.at), bool) if values is None or values.ndim > 1 else np.isnan(values[faults.at])
-    gone = np.array(
-        [why == Reason.MISSING or (why == Reason.NOT_FINITE and nan[i]) for i, why in enumerate(faults.why)]
-    )
-    keep = np.flatnonzero(~gone)
-    rest = Faults(faults.at[keep], [faults.why[i] for i in keep]) if len(keep) else None
-    return rest, faults.at[gone]
+    if not faults:
+        return {}, np.empty(0, np.int64)
+    nan = np.zeros(max(faults) + 1, bool) if values is None or values.ndim > 1 else np.isnan(values)
+    kept: Faults = {i: w for i, w in faults.items() if w != Reason.MISSING and not (w == Reason.NOT_FINITE and nan[i])}
+    return kept, np.array([i for i in faults if i not in kept], np.int64)
 
 
-def without_unseen(faults: Faults | None) -> Faults | None:
+def without_unseen(faults: Faults) -> Faults:
     """The bad cells without those that have a level that is not known."""
-    keep = [] if faults is None else [i for i, why in enumerate(faults.why) if why != Reason.UNSEEN]
-    return None if faults is None or not keep else Faults(faults.at[keep], [faults.why[i] for i in keep])
+    return {i: why for i, why in faults.items() if why != Reason.UNSEEN}

@@ -2,27 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.checks import LARGEST
-from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_levels, parse_numbers, why_bad
+from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_levels, parse_numbers, why_bad
 from kalprox.sources.cell_parsing import shown as cell_shown
-from kalprox.sources.classes import encode_classes
-from kalprox.sources.encoding import (
-    BadCells,
-    CellNotes,
-    Encoded,
-    encode_offset,
-    encode_times,
-    impossible,
-    parse_weights,
-    too_heavy,
-)
+from kalprox.sources.encoding import BadCells, CellNotes, impossible
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_syntax import (
     FUNCTIONS,
@@ -36,14 +26,15 @@ from kalprox.sources.formula_syntax import (
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["FormulaColumns", "factor_matrix"]
+__all__ = ["FormulaColumns", "factor_matrix", "number_frame"]
 
 _MOST = 1_000_000  # columns of X
 
 
 @dataclass(frozen=True)
-class FormulaColumns:
+class FormulaColumns(TableColumns):
     """The target, weight, clusters and terms of a formula. It is used where `kalprox.sources.columns.Columns` is.
 
     Every column of X is a feature of its own. A row with a level that is not listed is a bad row: the columns of levels
@@ -93,13 +84,6 @@ class FormulaColumns:
     time: str | None = None
     time_is_date: bool = False
 
-    # What the columns of a table have, and those of a formula do not: each column of X is a number.
-    categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    hashed: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    shared: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
-    references: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    drop_first: bool = field(default=False, init=False, repr=False, compare=False)
-
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
@@ -132,13 +116,7 @@ class FormulaColumns:
         widths = (np.prod([len(self.levels.get(name, "1")) for name in self._names(term)]) for term in self.terms)
         if sum(widths) > _MOST:
             raise SourceError(f"formula must not make more than {_MOST:,} columns; leave out interactions of levels.")
-        given = self.weight, self.cluster, self.offset, self.exposure, self.time
-        own = [*(name for name in given if name is not None), *self.target_columns]
-        if len(set(own)) < len(own) or {*own} & {*there, *self.levels}:
-            raise SourceError(
-                "The target, the weight, offset, exposure, the times, the clusters and the terms must have different "
-                "columns."
-            )
+        self._check_different([*there, *self.levels])
 
     @cached_property
     def _factors(self) -> list[Factor]:
@@ -146,9 +124,7 @@ class FormulaColumns:
 
     def _names(self, term: tuple[str, ...]) -> list[str]:
         """The columns that a term uses."""
-        factors = [parse_factor(text) for text in term]
-        names = [name for f in factors for name in (*f.numbers, *f.levels, *((f.lookup,) if f.lookup else ()))]
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys(name for text in term for name in parse_factor(text).columns))
 
     @property
     def in_several_terms(self) -> list[str]:
@@ -157,7 +133,7 @@ class FormulaColumns:
         return [name for name, terms in used.items() if terms > 1]
 
     @cached_property
-    def target_columns(self) -> tuple[str, ...]:
+    def left(self) -> tuple[str, ...]:
         """The columns that the target uses."""
         if self.target is None:
             return ()
@@ -179,16 +155,6 @@ class FormulaColumns:
         return [unmarked(name) for name in self._spec.column_names[self.intercept :]]
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """The names of the columns of X."""
-        return tuple(self.names)
-
-    @property
-    def row_size(self) -> int:
-        """The number of numbers that a row of X takes."""
-        return len(self.names)
-
-    @property
     def groups(self) -> list[int]:
         """For each column of X the number of its term."""
         columns = [columns for _, _, columns in self._spec.structure[self.intercept :] if columns]
@@ -197,94 +163,31 @@ class FormulaColumns:
     @property
     def wanted(self) -> Wanted:
         """The columns that are read from a file."""
-        numbers = tuple(name for name in (self.weight, self.offset, self.exposure) if name is not None)
-        numbers += tuple(name for name in self.numeric if name not in self.booleans)
-        labels = () if self.cluster is None else (self.cluster,)
-        texts, dates = (*self.levels, *self.booleans), self.dates
-        if self.time is not None:
-            numbers, dates = (numbers, (*dates, self.time)) if self.time_is_date else ((*numbers, self.time), dates)
+        numbers = (name for name in self.numeric if name not in self.booleans)
+        return self._wanted(numbers, (*self.levels, *self.booleans))
+
+    def _encoded_target(self, table: Any, bad: BadCells, notes: CellNotes) -> np.ndarray:
         if self.classes:
-            return Wanted(numbers, (*texts, *self.target_columns), dates, labels)
-        return Wanted((*self.target_columns, *numbers), texts, dates, labels)
+            return super()._encoded_target(table, bad, notes)
+        assert self.target is not None
+        y = factor_matrix(self.target, number_frame(table, self.left, (), (), bad, notes))[:, 0]
+        _note_values(bad, table, y[:, None], [self.target], [list(self.left)])
+        for at in np.flatnonzero(impossible(y, self.low, self.high)).tolist():
+            value = cell_shown(table.column(self.left[0]), at)
+            bad.cells.setdefault(at, Cell(at, self.target, Reason.IMPOSSIBLE, value))
+        return y
 
-    def to_json(self) -> dict[str, Any]:
-        """The columns as a dictionary of JSON's types."""
-        hidden = ("categorical", "hashed", "shared", "references", "drop_first")
-        optional = ("classes", "offset", "exposure", "time", "time_is_date")  # left out, as in older files
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in hidden and (value or name not in optional)
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "FormulaColumns":
-        """The columns that `to_json` was called on. Raise SourceError where a formula is not allowed."""
-        return cls(**data)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FormulaColumns.from_json, (self.to_json(),)
-
-    def encode(self, table: Any) -> Encoded:
-        """Encode the rows of a table; see `Columns.encode`. A term that is not finite makes a bad row."""
-        frame, bad, notes = self.parse(table)
-        offset = encode_offset(table, self.offset, self.exposure, bad, notes)
-        times = encode_times(table, self.time, self.time_is_date, bad)
-        cells = {cell.at: cell for cell in bad.in_order()}
-        n = table.num_rows
-        y = w = groups = None
-        if self.target is not None and self.classes:
-            y = frame[self.target_columns[0]]
-        elif self.target is not None:
-            y = factor_matrix(self.target, frame)[:, 0]
-            _note_values(cells, table, y[:, None], [self.target], [list(self.target_columns)])
-            for at in np.flatnonzero(impossible(y, self.low, self.high)).tolist():
-                value = cell_shown(table.column(self.target_columns[0]), at)
-                cells.setdefault(at, Cell(at, self.target, Reason.IMPOSSIBLE, value))
-        if self.weight is not None:
-            w = frame.pop(self.weight)
-        if self.cluster is not None:
-            groups = frame.pop(self.cluster)
-        X = _evaluate(self._spec, {name: frame[name] for name in self._right}, n)
-        X = np.ascontiguousarray(X[:, self.intercept :])
-        _note_values(cells, table, X, self.names, self._columns_of_names)
-        if w is not None and self.weight is not None:
-            faults = too_heavy(w, *((X,) if y is None else (X, y)))
-            for at in [] if faults is None else faults.at.tolist():
-                why, value = faults.why[0], cell_shown(table.column(self.weight), at)  # type: ignore[union-attr]
-                cells.setdefault(at, Cell(at, self.weight, why, value))
-        return Encoded(X, y, w, groups, [cells[at] for at in sorted(cells)], notes.notes(), offset, times)
-
-    def parse(self, table: Any) -> tuple[dict[str, Any], BadCells, CellNotes]:
-        """The cells of a table as numbers, levels, classes and labels by column, the bad cells, and notes."""
+    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> Any:
+        """X. A term that is not finite makes a bad row."""
         pandas = load_formulaic("pandas")
-        bad, notes, frame = BadCells(table), CellNotes(table), {}
-        for name in self.target_columns if self.classes else ():
-            frame[name], faults = encode_classes(table.column(name), self.classes)
-            bad.note(name, faults)
-        for name in self.numeric if self.classes else (*self.target_columns, *self.numeric):
-            frame[name], faults = (parse_booleans if name in self.booleans else parse_numbers)(table.column(name))
-            bad.note(name, faults)
-            notes.note_rounded(name, frame[name])
-        if self.weight is not None:
-            frame[self.weight], faults = parse_weights(table.column(self.weight))
-            bad.note(self.weight, faults)
-            notes.note_rounded(self.weight, frame[self.weight])
-        if self.cluster is not None:
-            frame[self.cluster], faults = parse_labels(table.column(self.cluster))
-            bad.note(self.cluster, faults)
-        for name in self.dates:
-            frame[name], faults = parse_days(table.column(name))
-            bad.note(name, faults)
+        frame = number_frame(table, self.numeric, self.booleans, self.dates, bad, notes)
         for name, levels in self.levels.items():
             codes, faults = parse_levels(table.column(name), self._level_indices[name])
             bad.note(name, faults)
             frame[name] = pandas.Categorical.from_codes(np.maximum(codes, 0), categories=list(levels))
-        return frame, bad, notes
-
-    @property
-    def _right(self) -> tuple[str, ...]:
-        return (*self.numeric, *self.dates, *self.levels)
+        X = np.ascontiguousarray(_evaluate(self._spec, frame, table.num_rows)[:, self.intercept :])
+        _note_values(bad, table, X, self.names, self._columns_of_names)
+        return X
 
     @cached_property
     def _level_indices(self) -> dict[str, LevelIndex]:
@@ -311,6 +214,21 @@ class FormulaColumns:
                 raise SourceError(f"formula must have the expressions of its state; got {text!r}.")
             found["center"], found["scale"] = state["mean"], state.get("std")
         return spec
+
+
+def number_frame(
+    table: Any, numbers: Iterable[str], booleans: Sequence[str], dates: Iterable[str], bad: BadCells, notes: CellNotes
+) -> dict[str, Any]:
+    """Some columns of a table as numbers, of which those of `booleans` may be true or false, and some as days."""
+    frame = {}
+    for name in numbers:
+        frame[name], faults = (parse_booleans if name in booleans else parse_numbers)(table.column(name))
+        bad.note(name, faults)
+        notes.note_rounded(name, frame[name])
+    for name in dates:
+        frame[name], faults = parse_days(table.column(name))
+        bad.note(name, faults)
+    return frame
 
 
 def factor_matrix(text: str, frame: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -364,13 +282,11 @@ def _evaluate(spec: Any, frame: Mapping[str, Any], n: int) -> np.ndarray:
     return np.array(_model_matrix(spec, frame), np.float64)
 
 
-def _note_values(
-    cells: dict[int, Cell], table: Any, values: np.ndarray, names: list[str], columns: list[list[str]]
-) -> None:
+def _note_values(bad: BadCells, table: Any, values: np.ndarray, names: list[str], columns: list[list[str]]) -> None:
     """Add a bad cell for the first value of each row that is not finite or too large."""
     wrong = ~(np.abs(values) <= LARGEST)
     for at in np.flatnonzero(wrong.any(axis=1)).tolist():
-        if at not in cells:
+        if at not in bad.cells:
             j = int(np.argmax(wrong[at]))
             value = cell_shown(table.column(columns[j][0]), at) if columns[j] else ""
-            cells[at] = Cell(at, names[j], why_bad(values[at, j]), value)
+            bad.cells[at] = Cell(at, names[j], why_bad(values[at, j]), value)

@@ -7,23 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox.sources.arrow_arrays import to_numpy
-from kalprox.sources.cell_parsing import Faults, parse_booleans, parse_days, parse_labels, parse_numbers
+from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, parse_labels, separated
 from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.classes import TargetClasses
 from kalprox.sources.columns import SPOOL
-from kalprox.sources.encoding import BadCells, Encoded, parse_weights
+from kalprox.sources.encoding import BadCells, CellNotes
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.files import stdin as standard_input
-from kalprox.sources.formula import FormulaColumns, factor_matrix
+from kalprox.sources.formula import FormulaColumns, factor_matrix, number_frame
 from kalprox.sources.formula_syntax import STATEFUL, Parsed, parse_factor, parse_formula
 from kalprox.sources.inference import FeatureKinds, FirstRows, first_rows, holds_dates, infer_features
-from kalprox.sources.labels import number_in
 from kalprox.sources.level_scan import LevelCounts, scan_levels
-from kalprox.sources.notes import NO_NOTES
+from kalprox.sources.levels import in_order
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
 from kalprox.sources.table import Table
+from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["formula_names", "infer_formula", "infer_formula_of_table"]
 
@@ -85,7 +84,7 @@ def infer_formula(
         if STDIN in files:
             watch(f"Storing standard input in a temporary file, to find {scan.needs}.")
             options["stdin"].store(spool, f"to find {scan.needs}")
-        table = Table(files, scan, skip_unreadable=skip_unreadable, samples=samples, **options)  # type: ignore[arg-type]
+        table = Table(files, scan, skip_unreadable=skip_unreadable, samples=samples, **options)
         return (block.X for block in table.blocks())
 
     found: tuple[str, ...] = ()
@@ -155,9 +154,7 @@ def _class_column(parsed: Parsed) -> str:
 
 
 def _right(parsed: Parsed) -> list[str]:
-    factors = [parse_factor(text) for term in parsed.terms for text in term]
-    names = (name for f in factors for name in (*f.numbers, *f.levels, *((f.lookup,) if f.lookup else ())))
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(name for term in parsed.terms for text in term for name in parse_factor(text).columns))
 
 
 def _columns(
@@ -201,7 +198,8 @@ def _columns(
             for seen, codes in zip(found, X.T[len(stateful) :], strict=True):
                 seen.update(np.unique(codes).astype(int).tolist())
             scan.check(max_levels)
-        levels |= {name: scan.sorted_levels(name, seen) for name, seen in zip(open_levels, found, strict=True)}
+        for name, seen in zip(open_levels, found, strict=True):  # of good rows
+            levels[name] = in_order(level for level, code in scan.levels[name].items() if code in seen)
         if any(not known for known in levels.values()) or any(moments.count < 2 for moments in sums):
             raise SourceError(f"{first.file}: there are too few good rows to find {scan.needs}.")
         state = {text: moments.state(text) for text, moments in zip(stateful, sums, strict=True)}
@@ -261,12 +259,9 @@ class _Moments:
         return {"mean": self.mean, "std": std}
 
 
-class _Scan:
+class _Scan(TableColumns):
     """What a table reads to find levels and moments: as columns of X the expressions inside of center() and the like,
     and then the numbers of levels, in the order in which they came."""
-
-    target = weight = cluster = offset = exposure = time = None
-    classes = ()
 
     def __init__(
         self,
@@ -279,16 +274,17 @@ class _Scan:
         classes: bool,
         time_is_date: bool,
     ) -> None:
-        times = [] if roles.time is None else [roles.time]
-        numbers = [name for name in (roles.offset, roles.exposure) if name is not None]
-        self.numbers = [*(() if classes else left), *kinds.numeric, *numbers, *([] if time_is_date else times)]
-        self.booleans, self.dates = kinds.booleans, [*kinds.dates, *(times if time_is_date else [])]
-        self.weights, self.labels = [roles.weight] if roles.weight else [], [roles.cluster] if roles.cluster else []
-        self.labels += left if classes else []
+        self.weight, self.cluster, self.offset, self.exposure, self.time = roles
+        self.time_is_date, self.booleans, self.dates = time_is_date, kinds.booleans, kinds.dates
+        self.numbers = [*([] if classes else left), *kinds.numeric]
+        self.labels = left if classes else []
         self.inner = dict(stateful)
         self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
-        self.names = [*self.inner, *self.levels]
-        self.row_size = len(self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """The expressions and the columns of levels."""
+        return [*self.inner, *self.levels]
 
     @property
     def needs(self) -> str:
@@ -300,21 +296,12 @@ class _Scan:
     @property
     def wanted(self) -> Wanted:
         """The columns that are read: all that the model will need, so that its bad rows are not counted."""
-        numbers = [name for name in self.numbers if name not in self.booleans]
-        texts = (*self.levels, *self.booleans)
-        return Wanted((*numbers, *self.weights), texts, tuple(self.dates), tuple(self.labels))
+        numbers = (name for name in self.numbers if name not in self.booleans)
+        wanted = self._wanted(numbers, (*self.levels, *self.booleans))
+        return replace(wanted, labels=(*wanted.labels, *self.labels))
 
-    def encode(self, table: Any) -> Encoded:
-        """The rows of a table; see `kalprox.sources.columns.Columns.encode`."""
-        bad, frame = BadCells(table), {}
-        for name in self.numbers:
-            frame[name], faults = (parse_booleans if name in self.booleans else parse_numbers)(table.column(name))
-            bad.note(name, faults)
-        for name in self.dates:
-            frame[name], faults = parse_days(table.column(name))
-            bad.note(name, faults)
-        for name in self.weights:
-            bad.note(name, parse_weights(table.column(name))[1])
+    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> np.ndarray:
+        frame = number_frame(table, self.numbers, self.booleans, self.dates, bad, notes)
         for name in self.labels:
             bad.note(name, parse_labels(table.column(name))[1])
         X = np.empty((table.num_rows, len(self.names)))
@@ -323,22 +310,16 @@ class _Scan:
         for j, name in enumerate(self.levels, len(self.inner)):
             X[:, j], faults = self._codes(name, table.column(name))
             bad.note(name, faults)
-        cells = {cell.at: cell for cell in bad.in_order()}
         for at in np.flatnonzero(~np.isfinite(X).all(axis=1)).tolist():
-            cells.setdefault(at, Cell(at, "", Reason.NOT_FINITE, ""))
-        return Encoded(X, None, None, None, [cells[at] for at in sorted(cells)], NO_NOTES)
+            bad.cells.setdefault(at, Cell(at, "", Reason.NOT_FINITE, ""))
+        return X
 
-    def _codes(self, name: str, column: Any) -> tuple[np.ndarray, Faults | None]:
+    def _codes(self, name: str, column: Any) -> tuple[np.ndarray, Faults]:
         """The number of each cell's level, and the bad cells."""
-        coded = plain(column).dictionary_encode(null_encoding="encode")
-        labels, faults = parse_labels(coded.dictionary)
-        known = self.levels[name]
-        why = {} if faults is None else dict(zip(faults.at.tolist(), faults.why, strict=True))
-        numbers = [-1 if i in why else known.setdefault(str(label), len(known)) for i, label in enumerate(labels)]
-        codes = to_numpy(coded.indices)
-        at = np.flatnonzero(np.isin(codes, list(why)))
-        found = Faults(at, [why[codes[i]] for i in at]) if len(at) else None
-        return np.array(numbers, float)[codes], found
+        cells, codes = distinct_cells(column)
+        known, labels = self.levels[name], cell_labels(cells)
+        numbers = [x if isinstance(x, Reason) else known.setdefault(x, len(known)) for x in labels]
+        return separated(numbers, codes, -1)
 
     def check(self, max_levels: int) -> None:
         """Raise SourceError where a column has more levels than allowed."""
@@ -348,9 +329,3 @@ class _Scan:
                     f"Column {name!r} has more than the {max_levels:,} levels allowed. Leave it out of the formula, or "
                     f"allow more with max_levels."
                 )
-
-    def sorted_levels(self, name: str, seen: set[int]) -> tuple[str, ...]:
-        """The levels of good rows: sorted as numbers where all of them are numbers, else as text."""
-        levels = [level for level, code in self.levels[name].items() if code in seen]
-        as_numbers = all(number_in(level) is not None for level in levels)
-        return tuple(sorted(levels, key=float if as_numbers else None))

@@ -65,9 +65,14 @@ class Factor(NamedTuple):
     reference: str | None = None
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the factor uses."""
+        return (*self.numbers, *self.levels, *(() if self.lookup is None else (self.lookup,)))
+
+    @property
     def is_literal(self) -> bool:
         """Whether the factor is a number, which scales the term."""
-        return not (self.numbers or self.levels or self.lookup)
+        return not self.columns
 
 
 class Parsed(NamedTuple):

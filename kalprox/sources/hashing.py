@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox.sources.arrow_arrays import to_numpy
-from kalprox.sources.cell_parsing import Faults, cell_labels
-from kalprox.sources.cell_types import plain
+from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, faults_of
 from kalprox.sources.files import SourceError
 from kalprox.sources.levels import level_hash
 from kalprox.sources.quarantine import Reason
@@ -99,7 +97,7 @@ class HashedEntries(NamedTuple):
         The row and the column of each entry, and what is added there; an entry may occur twice.
     hashes : array of uint64
         Those of the features, each once.
-    faults : Faults or None
+    faults : Faults
         The cells that are missing.
     """
 
@@ -107,7 +105,7 @@ class HashedEntries(NamedTuple):
     places: np.ndarray
     values: np.ndarray
     hashes: np.ndarray
-    faults: Faults | None
+    faults: Faults
 
 
 def hashed_entries(space: HashedSpace, name: str, column: Any, *, words: bool) -> HashedEntries:
@@ -128,8 +126,8 @@ def hashed_entries(space: HashedSpace, name: str, column: Any, *, words: bool) -
     -------
     HashedEntries
     """
-    coded = plain(column).dictionary_encode(null_encoding="encode")
-    labels, codes = cell_labels(coded.dictionary), to_numpy(coded.indices)
+    distinct, codes = distinct_cells(column)
+    labels = cell_labels(distinct)
     known: dict[str, int] = {}  # the hashes of the features
     cells: list[int] = []
     found: list[int] = []
@@ -152,6 +150,5 @@ def hashed_entries(space: HashedSpace, name: str, column: Any, *, words: bool) -
     values = np.where(hashes & np.uint64(_SIGN), -1.0, 1.0) * times
     places = (hashes % np.uint64(space.size)).astype(np.int64)
     rows = order[np.repeat(first[np.array(cells, int)], each) + within]
-    at_bad = np.flatnonzero(np.isin(codes, list(bad))) if bad else np.zeros(0, int)
-    faults = Faults(at_bad, [bad[code] for code in codes[at_bad].tolist()]) if len(at_bad) else None
+    faults = faults_of(bad, codes)
     return HashedEntries(rows, np.repeat(places, each), np.repeat(values, each), np.unique(hashes), faults)

@@ -204,15 +204,14 @@ def _kind(first: FirstRows, name: str) -> str:
         return str(column.type)
     cells, no_numbers = (column, ()) if first.notation.is_plain else first.notation.plain_numbers(column)
     _, faults = parse_numbers(cells)
-    why = faults.why if faults else []
+    why = list(faults.values())
     missing = why.count(Reason.MISSING) - len(no_numbers)  # which are null
     others = len(why) - missing - why.count(Reason.NOT_FINITE)
     filled = len(column) - missing
     if not filled or (first.text_may_be_number and 2 * others <= filled):
         return "number"
     _, faults = parse_days(column)
-    good = len(column) - (len(faults.at) if faults else 0)
-    return "date" if 2 * good >= filled else "text"
+    return "date" if 2 * (len(column) - len(faults)) >= filled else "text"
 
 
 def _can_be_levels(column: Any) -> bool:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.arrow_arrays import from_bytes, to_numpy
-from kalprox.sources.cell_parsing import cell_labels, parse_numbers
-from kalprox.sources.cell_types import plain
+from kalprox.sources.arrow_arrays import from_bytes
+from kalprox.sources.cell_parsing import cell_labels, distinct_cells, parse_numbers
 from kalprox.sources.classes import TargetClasses, have_class
 from kalprox.sources.files import STDIN, SourceError, Unreadable
 from kalprox.sources.labels import number_in
@@ -54,10 +53,9 @@ class LevelCounts:
 
     def add(self, column: Any, counted: np.ndarray | None = None) -> None:
         """Add the cells of a pyarrow column. Where `counted` is False, the level is known, but the row not counted."""
-        coded = plain(column).dictionary_encode(null_encoding="encode")
-        codes = to_numpy(coded.indices)
-        times = np.bincount(codes if counted is None else codes[counted], minlength=len(coded.dictionary))
-        for label, n in zip(self._labels_of(coded.dictionary), times.tolist(), strict=True):
+        cells, codes = distinct_cells(column)
+        times = np.bincount(codes if counted is None else codes[counted], minlength=len(cells))
+        for label, n in zip(self._labels_of(cells), times.tolist(), strict=True):
             if not isinstance(label, Reason):
                 level = self._same.setdefault(number_in(label) or label, label) if self._numbers else label
                 self.counts[level] = self.counts.get(level, 0) + n
@@ -167,7 +165,7 @@ def _usable(column: Any) -> np.ndarray:
     """Which cells are numbers that can be learned."""
     values, faults = parse_numbers(column)
     good = np.ones(len(values), bool)
-    good[[] if faults is None else faults.at] = False
+    good[list(faults)] = False
     return good
 
 

@@ -74,7 +74,7 @@ class PlainRows:
             return
         others = [name for name in (columns.target, columns.weight) if name is not None]
         known = {*columns.numeric, *columns.categorical, *others}
-        if not set(columns.wanted.names) <= known or columns.booleans or getattr(columns, "gaps", False):
+        if not set(columns.wanted.names) <= known or columns.booleans or columns.gaps:
             return
         self.possible = True
         place: dict[str, Any] = {name: name for name in known}

@@ -119,7 +119,7 @@ class RowParser:
         self.notation = Notation(style.decimal, style.thousands, style.units)
         without = {"target": None} if keyed else {"target": None, "weight": None, "cluster": None}
         # rows without a target are found as bad cells, also where the columns allow them
-        strict = replace(columns, unlabelled=False) if getattr(columns, "unlabelled", False) else columns
+        strict = replace(columns, unlabelled=False) if columns.unlabelled else columns
         self._full, self._asked = self._table(strict), self._table(replace(strict, **without))
         self._targets: Table | None = None
         if isinstance(columns, Columns) and columns.target is not None:
@@ -268,13 +268,8 @@ class RowParser:
 
     def _lacks_target(self, row: BadRow) -> bool:
         """Whether a row is bad because it has no target; in JSON, an empty text is none."""
-        is_target = row.column == self.columns.target or row.column in self._left
+        is_target = row.column in (self.columns.target, *self.columns.left)
         return is_target and (row.reason == Reason.MISSING or (self.samples and not row.value.strip()))
-
-    @property
-    def _left(self) -> tuple[str, ...]:
-        """The columns on the left-hand side of a formula."""
-        return tuple(getattr(self.columns, "target_columns", ()))
 
 
 def stacked(blocks: Sequence[Block]) -> Block:
