@@ -2,11 +2,12 @@
 
 import difflib
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from kalprox.sources.cell_types import is_date, is_label, is_number, is_text
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["Cell", "RawBlock", "Reader", "Wanted", "check_names", "check_types", "guarded", "head_of"]
+__all__ = ["Cell", "RawBlock", "Reader", "Wanted", "check_names", "check_types", "guarded"]
 
 
 class Cell(NamedTuple):
@@ -90,33 +91,39 @@ class RawBlock:
     sha256: str | None = None
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """Reads one file."""
 
-    text_may_be_number: bool  # whether the format stores numbers as text
+    text_may_be_number = True  # whether the format stores numbers as text
 
     @property
     def found(self) -> tuple[str, ...]:
         """How the file is written, where that was found and is not the default, such as "delimiter ';'"."""
-
-    def names(self) -> list[str] | None:
-        """The names of the columns; None where the format has no header, or the file is empty."""
+        return ()
 
     @property
+    @abstractmethod
     def empty(self) -> bool:
         """Whether the file has no content at all."""
 
-    def rows(self) -> int | None:
-        """The number of rows, where the format tells it without reading them."""
+    def names(self) -> list[str] | None:
+        """The names of the columns; None where the format has no header, or the file is empty."""
+        return None
 
+    def rows(self) -> int | None:
+        """The number of rows; None where the format does not tell it."""
+        return None
+
+    @abstractmethod
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first rows, at most `rows` of them, with their types as they are in the file; None names: all columns."""
 
+    @abstractmethod
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from offset `start` on; `sha256` is the digest of the bytes before it, for standard input."""
 
-    def close(self) -> None:
-        """Close the file. It is opened again when rows are read."""
+    def close(self) -> None:  # noqa: B027
+        """Close the file, if it is open. It is opened again when rows are read."""
 
 
 _MORE_THAN_ANY = 1 << 47  # bytes: a damaged file may ask for more memory than a process can address
@@ -145,17 +152,6 @@ def guarded(file: str, kind: str) -> Iterator[None]:
         if "launch worker thread" in first_line:
             raise OSError(f"{file} cannot be read: {first_line} Free memory, or allow more threads.") from error
         raise Unreadable(f"{file}: not a valid {kind} file.", f"{type(error).__name__}: {first_line}") from error
-
-
-def head_of(batches: Iterable[Any], rows: int) -> Any:
-    """A table of the first `rows` rows of some batches, or None where there is no batch; reads no further batches."""
-    taken, count = [], 0
-    for batch in batches:
-        taken.append(batch)
-        count += batch.num_rows
-        if count >= rows:
-            break
-    return pa.Table.from_batches(taken).slice(0, rows) if taken else None
 
 
 def check_names(file: str, there: Sequence[str], needed: Sequence[str]) -> None:

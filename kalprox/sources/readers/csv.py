@@ -9,7 +9,7 @@ from typing import Any
 from kalprox.sources._arrow import pa
 from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.prefetch import map_ahead
-from kalprox.sources.readers.base import RawBlock, Wanted, check_names, guarded
+from kalprox.sources.readers.base import RawBlock, Reader, Wanted, check_names, guarded
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.delimiters import find_delimiter, first_records
@@ -22,7 +22,7 @@ _LOOK = 1 << 16  # bytes in which the delimiter is looked for
 _SEP = re.compile(rb'"?sep=([!-~\t])"?[\r\n]+')
 
 
-class CsvReader:
+class CsvReader(Reader):
     """A CSV file with a header. A quote opens only at the start of a field, and empty lines are no rows.
 
     Parameters
@@ -42,8 +42,6 @@ class CsvReader:
     threads : int
         The number of chunks to parse at a time.
     """
-
-    text_may_be_number = True
 
     def __init__(
         self,
@@ -76,10 +74,6 @@ class CsvReader:
         self.header()
         delimiter = () if self.delimiter == (self.given or self.default) else (f"delimiter {self.delimiter!r}",)
         return delimiter + (() if self.text.found is None else (f"encoding {self.text.found!r}",))
-
-    def rows(self) -> None:
-        """None: CSV files do not tell the number of their rows."""
-        return None
 
     @property
     def empty(self) -> bool:

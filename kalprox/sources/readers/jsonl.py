@@ -16,7 +16,7 @@ from kalprox.sources.cell_parsing import MISSING, NUMBER, certainly_exact, why_b
 from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
+from kalprox.sources.readers.base import Cell, RawBlock, Reader, Wanted, guarded
 from kalprox.sources.readers.text import BOM, Chunk, Lines, Text, chunks
 
 __all__ = ["JsonReader", "parse_lines"]
@@ -32,7 +32,7 @@ class _Number(str):
     """A number as it is written in the file."""
 
 
-class JsonReader:
+class JsonReader(Reader):
     """A file with one JSON object per line. A key that an object does not have is a missing cell.
 
     Parameters
@@ -57,14 +57,6 @@ class JsonReader:
     def found(self) -> tuple[str, ...]:
         """The encoding, where a byte order mark says it; see `Reader`."""
         return () if self.empty or self.text.found is None else (f"encoding {self.text.found!r}",)
-
-    def rows(self) -> None:
-        """None: the file does not tell the number of its rows."""
-        return None
-
-    def names(self) -> None:
-        """None: there is no header."""
-        return None
 
     def close(self) -> None:
         """Close the file."""
