@@ -3,8 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from os import PathLike
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,18 +14,20 @@ from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import FitRecord
 from kalprox.jobs.restoring import checked_state
 from kalprox.learning.learner import Learner
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
 from kalprox.sources.quarantine import Quarantine
-from kalprox.sources.table import Cursor, Table
+from kalprox.sources.table import Cursor
+from kalprox.sources.table_columns import TableColumns
 
 if TYPE_CHECKING:
     from kalprox.jobs.outliers import OutlierLog
 
-__all__ = ["FitRun", "Job", "Progress"]
+__all__ = ["FitRun", "Progress", "check_columns"]
 
 _DAMAGED = "{} is a checkpoint, but what it says about the run is damaged. Remove it to start again."
 
@@ -64,35 +65,22 @@ class Progress:
     changes: Changes | None = None
 
 
-@dataclass(frozen=True)
-class Job:
-    """The description of a fit that a run receives. The fields are those of `kalprox.jobs.fit.FitJob`."""
-
-    table: Table
-    settings: Settings
-    identity: dict[str, Any]  # a checkpoint is resumed only if it has the same identity
-    sources: tuple[str, ...]
-    passes: int | None
-    quarantine: str | PathLike[str] | None
-    max_bad: int | str | None
-    every: int
-    engine: Any
-    workers: int | None
-    partitions: int | None
-    timeout: float | None
-    watch: Callable[[Progress], None]
-    quarantine_outliers: bool = False
-    start: Learner | None = None
+def check_columns(settings: Settings, columns: TableColumns) -> None:
+    """Raise a ValueError if a model with these settings cannot learn rows of these columns."""
+    if settings.coef_cov == "clustered" and columns.cluster is None:
+        raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
+    if columns.offset is not None or columns.exposure is not None:
+        check(settings, way="offset")
 
 
 class FitRun(ABC):
-    """One run of a fit, from the start or resumed from a checkpoint."""
+    """One run of a `kalprox.jobs.fit.FitJob` with the settings that it needs, from the start or from a checkpoint."""
 
     quarantine: Quarantine | None = None
 
-    def __init__(self, job: Job, checkpoint: Checkpoint | None) -> None:
-        self.job, self.checkpoint = job, checkpoint
-        self.identity = job.identity
+    def __init__(self, job: Any, settings: Settings, checkpoint: Checkpoint | None) -> None:
+        self.job, self.settings, self.checkpoint = job, settings, checkpoint
+        self.identity = {} if checkpoint is None else job.identity()
         self.record, self.read, self.number = FitRecord(), 0, 0
 
     @abstractmethod
@@ -136,7 +124,7 @@ class FitRun(ABC):
         assert self.checkpoint is not None and self.quarantine is not None
         state = {
             "quarantine": self.quarantine.state(),
-            "account": self.record.to_json(),
+            "account": asdict(self.record),
             "read": self.read,
             "number": self.number,
         }

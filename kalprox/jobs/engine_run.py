@@ -22,7 +22,6 @@ class EngineRun(FitRun):
 
     def run(self) -> TableModel:
         job, table = self.job, self.job.table
-        settings = job.settings
         partitions = partitions_of(table.files, table.columns, n=job.partitions, **table.options)
         self.done: list[Folded[Any]] = []
         self.ready = 0  # partitions folded in this pass
@@ -36,7 +35,7 @@ class EngineRun(FitRun):
             )
             try:
                 with self.replaying(saved):
-                    learner = fit_learner(settings, job.passes, self.source)
+                    learner = fit_learner(self.settings, job.passes, self.source)
             finally:
                 del self.source  # it refers to this run: without the circle, its totals are freed at once
         return self.finished(learner)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.files import check_distinct
-from kalprox.jobs.base import FitRun, Job, Progress
+from kalprox.jobs.base import FitRun, Progress, check_columns
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
@@ -137,43 +137,23 @@ class FitJob:
 
     def _run(self, checkpoint: Checkpoint | None) -> FitRun:
         """Return the kind of run that the settings need."""
-        settings = Settings.of(**self.settings)
-        if settings.coef_cov == "clustered" and self.table.columns.cluster is None:
-            raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
-        settings = settings if self.table.columns.cluster is None else settings.clustered()
-        if self.table.columns.offset is not None or self.table.columns.exposure is not None:
-            check(settings, way="offset")
+        settings, columns = Settings.of(**self.settings), self.table.columns
+        settings = settings if columns.cluster is None else settings.clustered()
+        check_columns(settings, columns)
         refines = self._refines(settings)
         if refines or self.engine is not None or self.table.shuffle is not None:
             check(settings, way="out of order")
         if self.quarantine_outliers:
             self._check_outliers(settings)
-        job = Job(
-            self.table,
-            settings,
-            {} if checkpoint is None else self.identity(),
-            self.sources,
-            self.passes,
-            self.quarantine,
-            self.max_bad,
-            self.every,
-            self.engine,
-            self.workers,
-            self.partitions,
-            self.timeout,
-            self.watch,
-            self.quarantine_outliers,
-            None if self.start is None else self.start.learner,
-        )
         if self.engine is not None:
             from kalprox.jobs.engine_run import EngineRun
 
-            return EngineRun(job, checkpoint)
+            return EngineRun(self, settings, checkpoint)
         if refines:
             from kalprox.jobs.refining import RefiningRun
 
-            return RefiningRun(job, checkpoint)
-        return StreamingRun(job, checkpoint)
+            return RefiningRun(self, settings, checkpoint)
+        return StreamingRun(self, settings, checkpoint)
 
     def _check_outliers(self, settings: Settings) -> None:
         """Raise a ValueError if outliers cannot be written to the quarantine file."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from kalprox.base.memory import check_address_space
 from kalprox.base.text import code, count
 from kalprox.base.tree import expect
 from kalprox.jobs.record import DataQuality, FitRecord
-from kalprox.jobs.restoring import checked_columns, checked_record, conforms
+from kalprox.jobs.restoring import checked_columns, checked_record, from_json
 from kalprox.learning.belief import Belief
 from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
@@ -109,7 +109,7 @@ class TableModel:
         if self.fitted_to == "files":
             header["table"] = {
                 "columns": self.columns.to_json(),
-                "account": self.record.to_json(),
+                "account": asdict(self.record),
                 "sources": list(self.sources),
             }
         return header, arrays
@@ -132,8 +132,8 @@ class TableModel:
             labels = about["estimator_settings"].get("classes", [])
             expect(tuple(map(label_of, labels)) == tuple(map(label_of, columns.classes)))
             record = checked_record(table["account"], columns)
-            expect(conforms(tuple[str, ...], table["sources"]))
-        return cls(learner, columns, record, tuple(table["sources"]), reading=about["estimator_settings"])
+            sources = from_json(tuple[str, ...], table["sources"])
+        return cls(learner, columns, record, sources, reading=about["estimator_settings"])
 
     @classmethod
     def of_learner(

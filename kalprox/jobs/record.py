@@ -231,14 +231,3 @@ class FitRecord:
 
     history: ErrorHistory = field(default_factory=ErrorHistory)
     quality: DataQuality = field(default_factory=DataQuality)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record in JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "FitRecord":
-        """Return the record from what `to_json` returned."""
-        quality = dict(data["quality"])
-        notes = Notes.from_json(quality.pop("notes", {}))  # files of version 0.1 have none
-        return cls(ErrorHistory(**data["history"]), DataQuality(**quality, notes=notes))

@@ -19,7 +19,7 @@ class RefiningRun(FitRun):
     """A fit by refinement, whose passes over all rows are resumable."""
 
     def run(self) -> TableModel:
-        job = self.job
+        job, start = self.job, None if self.job.start is None else self.job.start.learner
         self.source = ResumableSource(job.table, job.every, self._seen, None if self.checkpoint is None else self._keep)
         try:
             if (saved := self.load()) is not None:
@@ -27,7 +27,7 @@ class RefiningRun(FitRun):
                 with self.resuming():
                     self.source.resume(header["passes"], arrays)
             with self.replaying(saved):
-                learner = fit_learner(job.settings, job.passes, self.source, job.start)
+                learner = fit_learner(self.settings, job.passes, self.source, start)
                 passes = self.source.number
         finally:
             del self.source  # it refers to this run: without the circle, its totals are freed at once

@@ -5,11 +5,12 @@ replayed, it reaches the same point, bit for bit.
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox.jobs.restoring import checked_cursor
+from kalprox.jobs.restoring import from_json
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
 from kalprox.sources import Block, Counts, Folded
 from kalprox.sources.files import check_rows
@@ -75,12 +76,12 @@ class ResumableSource:
         """Return the header and the arrays that `resume` needs."""
         passes = self._done if self._cursor is None else [*self._done, self._current]
         header, arrays = save_totals(passes)
-        return header | {"cursor": None if self._cursor is None else self._cursor.to_json()}, arrays
+        return header | {"cursor": None if self._cursor is None else asdict(self._cursor)}, arrays
 
     def resume(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Resume from what `state` returned."""
         passes = load_totals(header, arrays)
         if header["cursor"] is not None:
-            self._cursor, self._current = checked_cursor(header["cursor"]), passes.pop()
+            self._cursor, self._current = from_json(Cursor, header["cursor"]), passes.pop()
         self._done = passes
         self._rows = passes[0].counts.read if passes else None

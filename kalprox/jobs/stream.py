@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.calibration import Changes
-from kalprox.jobs.base import Progress
+from kalprox.jobs.base import Progress, check_columns
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
@@ -186,10 +186,7 @@ class StreamRun:
 
     def _check_settings(self) -> None:
         settings, columns = self.learner.settings, self.columns
-        if settings.coef_cov == "clustered" and columns.cluster is None:
-            raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
-        if columns.offset is not None or columns.exposure is not None:
-            check(settings, way="offset")
+        check_columns(settings, columns)
         check(settings, way="one pass")
         check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize, settings.structure)
         location = settings.likelihood.location and not settings.is_linear

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox.base.tree import Saved, expect, flatten
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.restoring import checked_state, conforms
+from kalprox.jobs.restoring import checked_state, from_json
 from kalprox.learning.pending import PendingRows
 from kalprox.model_file import Parts
 from kalprox.sources.records import Position
@@ -91,7 +91,7 @@ class StreamState:
             "position": self.position._asdict(),
             "counts": asdict(self.counts),
             "pending": saved,
-            "state": {"quarantine": self.quarantine, "account": self.model.record.to_json(), "read": 0, "number": 0},
+            "state": {"quarantine": self.quarantine, "account": asdict(self.model.record), "read": 0, "number": 0},
         }
         return header, arrays
 
@@ -103,19 +103,15 @@ class StreamState:
         said, own = header["stream"], {name: a for name, a in arrays.items() if name.startswith(_WAITING)}
         rest = {name: a for name, a in arrays.items() if name not in own}
         model = TableModel.from_parts(file, header, rest, try_out=try_out)
-        expect(_conform(Position, said["position"]) and _conform(StreamCounts, said["counts"]))
+        expect(said["position"].keys() == set(Position._fields))
+        expect(said["counts"].keys() == {field.name for field in fields(StreamCounts)})
+        position, counts = from_json(Position, said["position"]), from_json(StreamCounts, said["counts"])
         pending = PendingRows.restored(len(model.columns.names), Saved(said["pending"], own), _WAITING)
         quarantine = checked_state(said["state"], model.columns)[3]
-        return cls(model, Position(**said["position"]), StreamCounts(**said["counts"]), pending, quarantine)
+        return cls(model, position, counts, pending, quarantine)
 
     @classmethod
     def rebuilt(cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
         """Return the parts of the state that these parts describe, to be compared; see `kalprox.model_file.write`."""
         parts, own = cls.restored(file, header, arrays, try_out=False).parts()
         return {**header, **parts}, own
-
-
-def _conform(kind: Any, data: Any) -> bool:
-    """Whether a JSON object has the fields of a class, each of its type."""
-    hints = kind.__annotations__ if kind is Position else {field.name: field.type for field in fields(kind)}
-    return isinstance(data, dict) and set(data) == set(hints) and all(conforms(hints[k], v) for k, v in data.items())

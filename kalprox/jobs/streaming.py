@@ -1,6 +1,6 @@
 """A streaming fit: each block of a table is learned as it is read."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import ErrorHistory
-from kalprox.jobs.restoring import checked_cursor, checked_places
+from kalprox.jobs.restoring import checked_places, from_json
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
@@ -19,6 +19,7 @@ from kalprox.learning.step import Call
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
+from kalprox.sources.places import Cursor
 from kalprox.sources.times import TimeGoesBack
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ class StreamingRun(FitRun):
 
     def run(self) -> TableModel:
         job, cursor, since = self.job, None, 0
-        check(job.settings, way="one pass")
-        learner, places = Learner(job.settings), []
+        check(self.settings, way="one pass")
+        learner, places = Learner(self.settings), []
         if (saved := self.load()) is not None:
             header, arrays = saved
             learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]
             with self.resuming():
-                cursor = checked_cursor(header["cursor"])
+                cursor = from_json(Cursor, header["cursor"])
                 places = checked_places(header.get("held_places", []))
         log = self.outlier_log(places)
         for block in job.table.blocks_ahead(cursor):
@@ -54,7 +55,7 @@ class StreamingRun(FitRun):
                 header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
                 rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)  # type: ignore[union-attr]
                 held = {} if log is None else {"held_places": log.places}
-                self.save({**header, **held, "cursor": block.place.cursor.to_json()}, arrays, rebuilt)
+                self.save({**header, **held, "cursor": asdict(block.place.cursor)}, arrays, rebuilt)
                 since = 0
             self.report(block.place.cursor, saved=save, **_score(learner))
         check_rows(self.record.quality.read, self.read)

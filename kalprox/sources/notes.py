@@ -1,8 +1,8 @@
 """What must be said about the cells of columns that were read: unknown levels, rounded numbers, shared bins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -179,19 +179,6 @@ class Notes:
         # a hash tells which of some values a level has
         return Notes(unknown, rounded, {}, self.missing, self.unlabelled, self.units)
 
-    def to_json(self) -> dict[str, Any]:
-        """The notes in JSON's types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Notes":
-        """The notes that `to_json` was called on."""
-        hashed = {str(k): HashNote(int(v["bins"]), tuple(v["smallest"])) for k, v in data.get("hashed", {}).items()}
-        names = ("unknown", "rounded", "missing", "unlabelled")
-        unknown, rounded, missing, unlabelled = (_from_json(data.get(name, {})) for name in names)
-        units = {str(name): tuple(map(str, found)) for name, found in data.get("units", {}).items()}
-        return cls(unknown, rounded, hashed, missing, unlabelled, units)
-
 
 NO_NOTES = Notes()
 
@@ -227,11 +214,4 @@ def _added(one: Mapping[str, Note], other: Mapping[str, Note]) -> dict[str, Note
     return {
         name: one[name] + other[name] if name in one and name in other else {**other, **one}[name]
         for name in {**one, **other}
-    }
-
-
-def _from_json(notes: Mapping[str, Any]) -> dict[str, ColumnNote]:
-    return {
-        str(name): ColumnNote(int(note["count"]), int(note["filled"]), tuple(map(str, note["examples"])))
-        for name, note in notes.items()
     }

@@ -1,6 +1,6 @@
 """Where the rows of a block stand in the files of a table, and where to resume reading."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ __all__ = ["Cursor", "Place"]
 
 @dataclass(frozen=True)
 class Cursor:
-    """A position in the files of a table, from which reading can be resumed. It has a JSON form.
+    """A position in the files of a table, from which reading can be resumed.
 
     Parameters
     ----------
@@ -32,15 +32,6 @@ class Cursor:
     skip: int = 0
     row: int = 0
     sha256: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The cursor as a dictionary of JSON's types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Cursor":
-        """The cursor that `to_json` was called on."""
-        return cls(**data)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
 """Hashed columns: stable bins, no unknown level, and a count of the levels that share a bin."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from kalprox.jobs.restoring import from_json
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.levels import level_hash
@@ -47,7 +51,7 @@ def test_levels_that_share_a_bin_are_counted():
         f"Hashed levels that share a coefficient: column 'c', {note.shared} of 100 levels share one of 64 bins with "
         "others. More bins separate them."
     ]
-    assert Notes.from_json(notes.to_json()) == notes
+    assert from_json(Notes, json.loads(json.dumps(asdict(notes)))) == notes
     assert notes.without_examples() == Notes()  # a hash is nearly a value
     assert not list(encoded(columns, ["a"]).notes.texts())
 
