@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kalprox.cli.options import HalfLife, Kind, NumberOrKind, is_given, with_options
+from kalprox.cli.options import HALF_LIFE, Kind, NumberOrKind, is_given, with_options
 
 __all__ = ["forgetting_options", "forgetting_setting"]
 
@@ -32,7 +32,7 @@ def forgetting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--half-life",
-            type=HalfLife(),
+            type=HALF_LIFE,
             help="Forget by time: the weight of a row is halved after this time, in the units of --time; in days for "
             "dates, or with a unit, such as 12h.",
         ),

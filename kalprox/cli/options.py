@@ -12,20 +12,20 @@ from click.core import ParameterSource
 
 __all__ = [
     "BYTES",
+    "HALF_LIFE",
     "LEVEL",
+    "MAX_BAD",
     "NAMES",
     "PACE",
     "READING",
-    "HalfLife",
+    "STRUCTURE",
     "Kind",
     "KindChoice",
     "KindOption",
-    "MaxBad",
     "NumberOr",
     "NumberOrKind",
     "Pace",
     "RegistryChoice",
-    "StructureName",
     "is_given",
     "output_options",
     "outputs",
@@ -132,20 +132,6 @@ class KindOption(click.Option):
             self.help = whole
 
 
-class Names(click.ParamType):
-    """Names separated by commas."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        found = tuple(name.strip() for name in value.split(",") if name.strip())
-        if not found:
-            self.fail("expected names separated by commas, such as a,b,c.", param, ctx)
-        return found
-
-
 class NumberOr(click.ParamType):
     """A number, of the type `number`, or one word."""
 
@@ -163,63 +149,62 @@ class NumberOr(click.ParamType):
         return found
 
 
-class StructureName(click.ParamType):
-    """A structure of many coefficients: diagonal, or low-rank with a number of directions."""
+class Parsed(click.ParamType):
+    """What a function makes of the text of a value; it raises a ValueError if that is not what is `expected`."""
 
-    name = "diagonal|low-rank[:R]"
+    def __init__(self, name: str, expected: str, parse: Callable[[str], Any]) -> None:
+        self.name, self.expected, self.parse = name, expected, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value == "diagonal":
+        if not isinstance(value, str):
             return value
-        found = re.fullmatch(r"low-rank(?::([1-9]\d*))?", value)
-        if found is None:
-            self.fail(f"expected diagonal, low-rank, or low-rank:R with R directions; got {value!r}.", param, ctx)
-        from kalprox.structures import LowRank
-
-        return LowRank() if found[1] is None else LowRank(int(found[1]))
-
-
-class Bytes(click.ParamType):
-    """A size such as 512MB or 2GiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", value.strip().lower())
-        if not found or float(found[1]) <= 0:
-            self.fail(f"expected a size such as 512MB or 2GB; got {value!r}.", param, ctx)
-        return int(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
-
-
-class HalfLife(click.ParamType):
-    """A number, or a number with a unit of time, such as 12h."""
-
-    name = "number[s|min|h|d|w]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"([0-9.eE+-]+)\s*(s|min|h|d|w|)", value.strip())
         try:
-            number = float(found[1]) if found else -1.0
+            return self.parse(value.strip())
         except ValueError:
-            number = -1.0
-        if found is None or not 0 < number < float("inf"):
-            self.fail(f"expected a number > 0, or one with a unit such as 12h or 7d; got {value!r}.", param, ctx)
-        return number, found[2]
+            self.fail(f"expected {self.expected}; got {value!r}.", param, ctx)
 
 
-class MaxBad(click.ParamType):
-    """A number of rows, or a percentage of them such as 1%."""
+def _matched(pattern: str, text: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, text)
+    if found is None:
+        raise ValueError
+    return found
 
-    name = "number|percentage"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"\d+|(\d\d?(\.\d*)?|100)%", value):
-            self.fail(f"expected a number of rows or a percentage such as 1%; got {value!r}.", param, ctx)
-        return str(value)
+def _positive(number: str) -> float:
+    if not 0 < float(number) < float("inf"):
+        raise ValueError
+    return float(number)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise ValueError
+    return found
+
+
+def _structure(text: str) -> Any:
+    if text == "diagonal":
+        return text
+    rank = _matched(r"low-rank(?::([1-9]\d*))?", text)[1]
+    from kalprox.structures import LowRank
+
+    return LowRank() if rank is None else LowRank(int(rank))
+
+
+def _bytes(text: str) -> int:
+    number, unit = _matched(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", text.lower()).groups()
+    return int(_positive(number) * (1 << 10 * " kmgt".index(unit or " ")))
+
+
+def _half_life(text: str) -> tuple[float, str]:
+    number, unit = _matched(r"([0-9.eE+-]+)\s*(s|min|h|d|w|)", text).groups()
+    return _positive(number), unit
+
+
+def _max_bad(text: str) -> str:
+    return _matched(r"\d+|(\d\d?(\.\d*)?|100)%", text)[0]
 
 
 class Pace(NamedTuple):
@@ -229,24 +214,18 @@ class Pace(NamedTuple):
     seconds: float | None
 
 
-class PaceType(click.ParamType):
-    """A number of rows such as 100, or a time such as 0.5s."""
-
-    name = "rows|seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pace:
-        if isinstance(value, Pace):
-            return value
-        if re.fullmatch(r"[0-9]+", text := str(value).strip()) and int(text):
-            return Pace(int(text), None)
-        if (found := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*s", text)) and float(found[1]) > 0:
-            return Pace(None, float(found[1]))
-        self.fail(f"expected a number of rows such as 100, or a time such as 0.5s; got {value!r}.", param, ctx)
+def _pace(text: str) -> Pace:
+    if re.fullmatch(r"[0-9]+", text) and int(text):
+        return Pace(int(text), None)
+    return Pace(None, _positive(_matched(r"([0-9]*\.?[0-9]+)\s*s", text)[1]))
 
 
-NAMES = Names()
-PACE = PaceType()
-BYTES = Bytes()
+NAMES = Parsed("names", "names separated by commas, such as a,b,c", _names)
+STRUCTURE = Parsed("diagonal|low-rank[:R]", "diagonal, low-rank, or low-rank:R with R directions", _structure)
+BYTES = Parsed("size", "a size such as 512MB or 2GB", _bytes)
+HALF_LIFE = Parsed("number[s|min|h|d|w]", "a number > 0, or one with a unit such as 12h or 7d", _half_life)
+MAX_BAD = Parsed("number|percentage", "a number of rows or a percentage such as 1%", _max_bad)
+PACE = Parsed("rows|seconds", "a number of rows such as 100, or a time such as 0.5s", _pace)
 READING = (
     "format",
     "encoding",
@@ -313,7 +292,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--max-bad",
-            type=MaxBad(),
+            type=MAX_BAD,
             help="Maximum number (or percentage) of bad rows before stopping.  "
             "[default: 0; no limit with --quarantine]",
         ),

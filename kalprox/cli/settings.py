@@ -8,7 +8,7 @@ import click
 
 from kalprox.cli.forgetting import forgetting_setting
 from kalprox.cli.likelihood import likelihood_setting
-from kalprox.cli.options import KindChoice, KindOption, NumberOr, RegistryChoice, StructureName, is_given, with_options
+from kalprox.cli.options import STRUCTURE, KindChoice, KindOption, NumberOr, RegistryChoice, is_given, with_options
 
 __all__ = ["settings_of", "settings_options"]
 
@@ -89,7 +89,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--structure",
-            type=StructureName(),
+            type=STRUCTURE,
             help="For many columns: keep of the information its diagonal, or also R directions (20 by default) instead "
             "of a matrix. Rows stay sparse, and are learned in one pass, with a ridge penalty or none. Standard errors "
             "of coefficients are then too small where columns go together; predictions with their noise are affected "

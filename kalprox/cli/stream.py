@@ -15,7 +15,7 @@ from kalprox.cli.columns import table_of
 from kalprox.cli.errors import end_output
 from kalprox.cli.fit import fit
 from kalprox.cli.likelihood import most_classes
-from kalprox.cli.options import BYTES, LEVEL, NAMES, PACE, MaxBad, Pace, is_given, outputs
+from kalprox.cli.options import BYTES, LEVEL, MAX_BAD, NAMES, PACE, Pace, is_given, outputs
 from kalprox.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ _MAY_CHANGE = (
 )
 @click.option(
     "--max-bad",
-    type=MaxBad(),
+    type=MAX_BAD,
     help="Maximum number (or percentage) of bad rows before stopping.  [default: no limit]",
 )
 def stream(
