@@ -123,11 +123,7 @@ class PlainRows:
         y = np.array([found[i] for i in taught], np.float64) if taught else None
         if y is not None and self.classes is None and not np.abs(y).max() <= _EXACT:
             return None
-        if (
-            y is not None
-            and isinstance(self.columns, Columns)
-            and impossible(y, self.columns.low, self.columns.high).any()
-        ):
+        if y is not None and impossible(y, self.columns.low, self.columns.high).any():
             return None
         weights = None
         if self.weight is not None:
