@@ -48,6 +48,8 @@ _NOT_OF_FIT = (
     "skip_unreadable",
     "strict",
 )
+# Options that are parameters of the job.
+_OF_JOB = ("to", "key", "wait", "keep", "level", "interval", "quarantine", "max_bad", "max_jump", "samples")
 # Options that are about the rows and what is written, and not about the model that a checkpoint holds.
 _MAY_CHANGE = (
     "out",
@@ -176,13 +178,7 @@ def stream(
     model: Path | None,
     out: Path | None,
     format: str | None,
-    to: str | None,
     flush: Pace,
-    key: str | None,
-    wait: int,
-    keep: tuple[str, ...],
-    level: float,
-    interval: str,
     infer_rows: int,
     checkpoint: Path | None,
     every: Pace,
@@ -190,9 +186,6 @@ def stream(
     position: bool,
     port: int | None,
     max_record: int,
-    max_jump: float,
-    max_bad: str | None,
-    quarantine: Path | None,
     quiet: bool,
     events: Path | None,
     **given: Any,
@@ -218,7 +211,8 @@ def stream(
     from kalprox.jobs.stream import StreamJob, run_stream
     from kalprox.sources.files import open_stdin
 
-    streams = [("--out", out), ("standard output", Path("/dev/stdout")), *outputs(checkpoint, quarantine, events)]
+    key, files = given["key"], outputs(checkpoint, given["quarantine"], events)
+    streams = [("--out", out), ("standard output", Path("/dev/stdout")), *files]
     check_distinct([("SOURCE", source)] if source != "-" else [], streams)
     if position:
         say_position(checkpoint)
@@ -261,18 +255,8 @@ def stream(
             begin,
             head=infer_rows,
             reading=reading,
-            to=to,
             rows=flush.rows or 1,
             seconds=flush.seconds,
-            key=key,
-            wait=wait,
-            keep=keep,
-            level=level,
-            interval=interval,
-            quarantine=quarantine,
-            max_bad=max_bad,
-            max_jump=max_jump,
-            samples=given["samples"],
             checkpoint=checkpoint,
             resume=resume,
             every=every.rows,
@@ -280,6 +264,7 @@ def stream(
             identity=_identity(),
             source=source,
             watch=reporter.progress,
+            **{name: given[name] for name in _OF_JOB},
         )
         end = run_stream(job, started)
         if out is not None and end.model is not None:
@@ -289,7 +274,7 @@ def stream(
     if end.cut:
         echo(cut_short(end, checkpoint), err=True)
     if not quiet:
-        for line in summary(end, level, out, checkpoint):
+        for line in summary(end, given["level"], out, checkpoint):
             echo(line, err=True)
     if end.signal is not None:
         end_output()
