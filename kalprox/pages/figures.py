@@ -57,7 +57,7 @@ class Figure:
     title: str
     caption: str
     numbers: dict[str, Any]
-    draw: Callable[["matplotlib.figure.Figure"], None]
+    draw: Callable[["matplotlib.figure.Figure"], Any]
     size: tuple[float, float] = (6.4, 4.0)
     narrow_height: float | None = None
 

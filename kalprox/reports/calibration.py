@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,19 +9,16 @@ import numpy as np
 from kalprox.base.text import code
 from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, Changes, ClassCalibration, Verdict
 from kalprox.calibration.showing import coverage_curve, independent_rows
-from kalprox.display import plots, readings
 from kalprox.display.axes import is_narrow, label_ends, thousands
 from kalprox.display.style import FAINT, line_style
 from kalprox.jobs.model import TableModel
 from kalprox.learning.headline import as_options, verdict_of
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
-from kalprox.reports.drawing import drawn
 from kalprox.reports.words import plain
 
 if TYPE_CHECKING:
-    import matplotlib.figure
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 __all__ = ["running_error", "section"]
 
@@ -53,8 +49,25 @@ def _figures(score: Calibration, classes: tuple[str, ...]) -> list[Figure]:
     return [_coverage(score), _pit(score)]
 
 
-def _legend(ax: "Axes") -> None:
-    ax.legend(loc="lower right")
+def _drawn(score: Any, kind: str, names: dict[int, str] | None = None) -> "Callable[[Canvas], None]":
+    """Return what draws a plot of a score; of several classes the curves of these numbers, with these names."""
+
+    def draw(fig: "Canvas") -> None:
+        ax = fig.subplots()
+        if names is None:
+            score.plot(ax, kind=kind)
+            return
+        for number in names:
+            score.plot(ax, kind=kind, number=number)
+        legend = ax.get_legend()
+        assert legend is not None
+        for text, name in zip(
+            legend.get_texts()[1:], names.values(), strict=True
+        ):  # as labels, some would be formulas, or no names
+            text.set_parse_math(False)
+            text.set_text(name)
+
+    return draw
 
 
 def _checks(verdict: Verdict) -> Table:
@@ -75,17 +88,15 @@ def _p_value(p: float) -> float | str | None:
 
 
 def _coverage(score: Calibration) -> Figure:
-    verdict = score.verdict()
-    levels, shares = coverage_curve(score)
-    rows = independent_rows(verdict)
+    verdict, (levels, shares) = score.verdict(), coverage_curve(score)
     return Figure(
         "calibration",
         "Nominal and observed coverage",
         "The share of the observations within their central intervals, against the level of the intervals. Below "
         "the diagonal the intervals are too narrow, above it they are too wide. Grey band: where calibrated intervals "
-        f"lie with probability 95%, {rows:,} independent predictions assumed.",
+        f"lie with probability 95%, {independent_rows(verdict):,} independent predictions assumed.",
         {"levels": levels, "coverage": shares, "rows": verdict.rows, "worth": verdict.worth},
-        drawn(partial(plots.calibration, rows=rows), levels, shares),
+        _drawn(score, "coverage"),
         (4.6, 4.6),
     )
 
@@ -99,21 +110,20 @@ def _pit(score: Calibration) -> Figure:
         "hump-shaped if they are too wide, and sloped if the predictions are biased. Grey band: 95% of the bars, if "
         "calibrated.",
         {"bars": shares * len(shares), "rows": verdict.rows, "worth": verdict.worth},
-        drawn(readings.pit, shares, independent_rows(verdict)),
+        _drawn(score, "pit"),
         (6.4, 3.4),
     )
 
 
 def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> Figure:
-    found = score.reliability()
     return Figure(
         "reliability",
         "Stated probabilities and what came",
         f"The share of the rows that {event}, against the stated probability, in groups with about as many rows each. "
         "Calibrated probabilities lie on the diagonal: below it they are too large, above it too small. Bars: 95% "
         "intervals of the shares.",
-        found._asdict(),
-        drawn(readings.reliability, *found[:4]),
+        score.reliability()._asdict(),
+        _drawn(score, "reliability"),
         (4.8, 4.6),
     )
 
@@ -127,7 +137,7 @@ def _roc(score: ClassCalibration, yes: str) -> Figure:
         f"against the share of the other rows above it. The area under the curve is {area:.4f}: the probability that "
         "a row with the event has the larger probability of two.",
         {"false_positive_rate": false, "true_positive_rate": true, "area": area},
-        drawn(readings.roc, false, true, finish=_legend),
+        _drawn(score, "roc"),
         (4.6, 4.6),
     )
 
@@ -142,7 +152,7 @@ def _lift(score: ClassCalibration) -> Figure:
         f"tenth of the rows with the largest probabilities has {tenth:.1%} of the events, {10 * tenth:.3g} times as "
         "many as a tenth in random order.",
         found._asdict(),
-        drawn(readings.lift, found.rows, found.events, finish=_legend),
+        _drawn(score, "lift"),
         (6.4, 4.0),
     )
 
@@ -150,15 +160,14 @@ def _lift(score: ClassCalibration) -> Figure:
 def _curves_of_each(score: CategoryCalibration, classes: tuple[str, ...]) -> list[Figure]:
     """ROC and lift of the classes that came most often, each against the others."""
     names, areas = [plain(name) for name in classes or map(str, range(len(score.of_class)))], score.auc
-    shown = [number for number in range(min(len(names), len(areas))) if math.isfinite(areas[number])]
-    shown = sorted(sorted(shown, key=lambda number: -score.of_class[number].outcomes[1].sum())[:_MAX_CURVES])
+    known = [number for number in range(min(len(names), len(areas))) if math.isfinite(areas[number])]
+    shown = sorted(sorted(known, key=lambda number: -score.of_class[number].outcomes[1].sum())[:_MAX_CURVES])
     if not shown:
         return []
     only = "" if len(shown) == len(areas) else f"; the {len(shown)} classes that came most often"
-    own: dict[str, Any] = {"classes": [names[number] for number in shown]}
-    of_areas = {"areas": [areas[number] for number in shown]}
-    with_areas = [f"{names[number]} ({areas[number]:.3f})" for number in shown]
-    rocs, lifts = ({number: curve(number) for number in shown} for curve in (score.roc, score.lift))
+    named = {number: names[number] for number in shown}
+    with_areas = {number: f"{name} ({areas[number]:.3f})" for number, name in named.items()}
+    own: dict[str, Any] = {"classes": list(named.values())}
     return [
         Figure(
             "roc",
@@ -166,8 +175,8 @@ def _curves_of_each(score: CategoryCalibration, classes: tuple[str, ...]) -> lis
             "For every threshold of the probability of a class, the share of its rows above it, against the share of "
             f"the other rows above it{only}. In brackets: the area under the curve, the probability that a row of the "
             "class has the larger probability of it of two.",
-            own | of_areas | _numbered(rocs),
-            drawn(_one_by_one, readings.roc, rocs, finish=partial(_named, names=with_areas)),
+            own | {"areas": [areas[number] for number in shown]} | _numbered(score.roc, shown),
+            _drawn(score, "roc", with_areas),
             (4.6, 4.6),
         ),
         Figure(
@@ -175,30 +184,18 @@ def _curves_of_each(score: CategoryCalibration, classes: tuple[str, ...]) -> lis
             "Each class among the most probable rows (lift)",
             "The share of the rows of a class among those with the largest probabilities of it, against the share of "
             f"these rows{only}.",
-            own | _numbered(lifts),
-            drawn(_one_by_one, readings.lift, lifts, finish=partial(_named, names=own["classes"])),
+            own | _numbered(score.lift, shown),
+            _drawn(score, "lift", named),
             (6.4, 4.0),
         ),
     ]
 
 
-def _numbered(curves: dict[int, Any]) -> dict[str, Any]:
+def _numbered(curve: Callable[[int], Any], shown: list[int]) -> dict[str, Any]:
     """Return the two coordinates of the curve of each class, by their names and the number of the class."""
-    fields = next(iter(curves.values()))._fields[:2]
+    curves = {number: curve(number) for number in shown}
+    fields = curves[shown[0]]._fields[:2]
     return {f"{field}_{number}": getattr(curve, field) for field in fields for number, curve in curves.items()}
-
-
-def _one_by_one(ax: "Axes", plot: Callable[..., None], curves: dict[int, Any]) -> None:
-    for slot, curve in enumerate(curves.values()):
-        plot(ax, *curve[:2], slot=slot, label=str(slot))
-
-
-def _named(ax: "Axes", names: list[str]) -> None:
-    """Name the curves in a legend by any text: as labels, some would be formulas, or mean that there is no name."""
-    _, *texts = ax.legend(loc="lower right", fontsize="small").get_texts()
-    for text, name in zip(texts, names, strict=True):
-        text.set_parse_math(False)
-        text.set_text(name)
 
 
 def running_error(fitted: TableModel) -> Section:
@@ -220,7 +217,7 @@ def running_error(fitted: TableModel) -> Section:
     has_intervals, changes = fitted.learner.score.has_intervals, fitted.learner.score.changes
     points = () if changes is None else changes.points
 
-    def draw(fig: "matplotlib.figure.Figure") -> None:
+    def draw(fig: "Canvas") -> None:
         axes = fig.subplots(1 + has_intervals, sharex=True, squeeze=False)[:, 0]
         style = line_style(0) | ({"marker": ""} if len(rows) > 40 else {"markersize": 3.5})
         for ax in axes:

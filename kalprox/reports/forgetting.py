@@ -1,11 +1,9 @@
 """The weights of the ways to forget, in the page of a model that was fitted with forget="auto"."""
 
-from kalprox.display.readings import stacked
 from kalprox.jobs.model import TableModel
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.summary import about_forgetting
 from kalprox.pages import Figure, Section
-from kalprox.reports.drawing import drawn
 
 __all__ = ["sections"]
 
@@ -15,14 +13,14 @@ def sections(fitted: TableModel) -> list[Section]:
     belief = fitted.belief
     if not isinstance(belief, MixedBelief):
         return []
-    rows, names, weights = belief.forget_weights
+    record = belief.forget_weights
     figure = Figure(
         "forgetting",
         "Weights of the ways to forget",
         "The probability of each way to forget along the rows, by how well it has predicted. A number is a forgetting "
         "factor; with 'intercept' only the intercept moves, by steps of this variance in units of the noise variance.",
-        {"rows": rows, "weights": weights},
-        drawn(stacked, rows, weights, names, "weight", finish=lambda ax: ax.set_xlabel("rows learned")),
+        {"rows": record.rows, "weights": record.weights},
+        lambda fig: record.plot(fig.subplots()),
         (6.8, 3.6),
     )
     text = (
