@@ -9,15 +9,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.saving import n_held
-from kalprox.learning.summary import (
-    TINY,
-    about_changes,
-    about_errors,
-    about_forgetting,
-    about_likelihood,
-    about_noise,
-    about_penalty,
-)
+from kalprox.learning.summary import TINY
 from kalprox.pages import Table
 from kalprox.reports.words import plain
 from kalprox.sources.formula import FormulaColumns
@@ -52,31 +44,14 @@ def tables(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -
 
 
 def overview(fitted: TableModel) -> Table:
-    """Target, link, penalty, rows, noise and passes."""
-    learner, belief, found = fitted.learner, fitted.belief, fitted.summary()
-    roles = ("offset", fitted.columns.offset), ("exposure", fitted.columns.exposure), ("time", fitted.columns.time)
-    rows: list[list[Any]] = [
-        ["target", str(fitted.columns.target)],
-        *([["formula", fitted.columns.formula]] if isinstance(fitted.columns, FormulaColumns) else []),
-        *([name, value] for name, value in about_likelihood(belief, fitted.columns.classes).items()),
-        *([name, column] for name, column in roles if column is not None),
-        ["penalty", about_penalty(belief)],
-        ["columns", f"{len(fitted.columns.names):,}"],
-        *([["parameters", f"{len(fitted.coef_names):,}"]] if learner.settings.function is not None else []),
-        ["rows learned", f"{learner.n_rows:,}"],
-        ["rows rejected", f"{found.rejected:,}"],
-        *([name, value] for name, value in about_noise(belief).items()),
-        ["standard errors", about_errors(belief, fitted.columns.cluster)],
-        *([name, found.facts[name]] for name in ("R2", "effective dof", "log evidence") if name in found.facts),
-        ["passes over the rows", f"{belief.n_passes:,}, {'converged' if belief.converged else 'not converged'}"],
-    ]
-    if found_changes := about_changes(learner):
-        rows.append(["change points", found_changes])
-    rows += [[name, value] for name, value in about_forgetting(belief).items()]
-    rows.append(["values of rows in the file", contents(fitted)])
+    """The facts of the summary, the columns with a role, and what the model file holds of rows."""
+    columns, found = fitted.columns, fitted.summary()
+    roles = {name: getattr(columns, name, None) for name in ("formula", "offset", "exposure", "time")}
+    told = {"target": str(columns.target), **{name: value for name, value in roles.items() if value is not None}}
+    told |= found.facts | {"values of rows in the file": contents(fitted)}
     about = ("R2", "The effective", "The log evidence", "The noise is integrated")
     notes = [note for note in found.notes if note.startswith(about)]
-    return Table(["property", "value"], rows, " ".join(["The fitted model.", *notes]))
+    return Table(["property", "value"], list(map(list, told.items())), " ".join(["The fitted model.", *notes]))
 
 
 def contents(fitted: TableModel) -> str:

@@ -170,11 +170,13 @@ def test_the_tables_hold_the_models_numbers(models):
     model = found.model
     about, coefficients, calibration, conformal = summary.tables(found, level=0.8)
     told = facts(about)
-    assert told["target"] == "arrival_delay" and told["link"] == "identity" and told["columns"] == "15"
+    assert (
+        told["target"] == "arrival_delay" and told["link"] == "identity" and told["columns"] == "15, and an intercept"
+    )
     assert told["penalty"] == f"ridge, alpha = auto -> {model.alpha_:.6g}"
     assert told["rows learned"] == "12,000" and told["rows rejected"] == "42"
     assert told["noise std"].startswith(f"{model.noise_var_**0.5:.4g} (learned, 11,98")
-    assert told["passes over the rows"] == "1, converged" and "forget" not in told
+    assert told["passes"] == "1, converged" and "forget" not in told
 
     t = scipy.stats.t.ppf(0.9, model.noise_dof_)
     middle, std = model.intercept_, model.intercept_std_
