@@ -48,28 +48,19 @@ class Shown:
         if not is_number(self.rows):
             return None
         found = self.verdict()
-        doubts = ["Verdict"] if found.word != "calibrated" else []
+        about, doubts = {"Verdict": str(found)}, ["Verdict"] if found.word != "calibrated" else []
         if not found.rows > 0:
-            return card("Calibration", facts({"Verdict": str(found)}, doubts))
-        others = "without a std that is known" if found.kind == "numbers" else "that could not be judged"
-        about = {
-            "Verdict": f"{found.word}: {found.advice}",
-            "Rows": f"{found.rows:,.10g} judged"
-            + (f", {found.undetermined:,.10g} {others}" if found.undetermined > 0 else ""),
-        }
-        if found.findings[1:]:
-            about["Also"] = ", ".join(found.findings[1:])
+            return card("Calibration", facts(about, doubts))
         more, heads, rows = self._in_detail(found)
         return card("Calibration", facts(about | more, doubts), table(heads, rows))
 
     def _in_detail(self, found: Verdict) -> tuple[dict[str, str], Sequence[str], list[tuple[str, ...]]]:
-        """Return facts, and the heads and rows of a table, for a notebook."""
-        more = {"Errors": f"{found.nis**0.5:.3g} times as large as stated (NIS {found.nis:.3g})"}
+        """Return more facts, and the heads and rows of a table, for a notebook."""
         rows: list[tuple[str, ...]] = [
             (f"{level:.0%}", f"{share:.1%}", f"{low:.1%} to {high:.1%}")
             for level, share, (low, high) in zip(LEVELS, found.coverages, found.coverages_bounds, strict=True)
         ]
-        return more, ("interval", "covers", "expected"), rows
+        return {}, ("interval", "covers", "expected"), rows
 
     def plot(self, ax: "Axes | None" = None, *, kind: str = "coverage", label: str = "observed") -> "Axes":
         """Plot how the stated uncertainty compares with the errors.

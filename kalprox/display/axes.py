@@ -26,6 +26,7 @@ __all__ = [
     "label_height",
     "label_panels",
     "panels",
+    "percent",
     "thousands",
     "unused_slot",
 ]
@@ -167,6 +168,12 @@ def label_height(ax: "Axes", n: int) -> float:
 def thousands(axis: "Axis") -> None:
     """Write the numbers of an axis with thousands separators and minus signs."""
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace("-", "\N{MINUS SIGN}"))
+
+
+def percent(ax: "Axes", digits: int = 0) -> None:
+    """Write the numbers of both axes, which are shares, in percent."""
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda share, _: f"{100 * share:.{digits}f}%")
 
 
 def figure_label(name: str, otherwise: str, width: int = 32) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kalprox.base.arrays import Array
+from kalprox.display.axes import percent
 from kalprox.display.style import FAINT, INK, LINES, line_style
 
 if TYPE_CHECKING:
@@ -188,5 +189,4 @@ def calibration(
         ax.fill_between(grid, low / rows, high / rows, color=FAINT, alpha=0.22, linewidth=0)
     ax.plot(levels, coverage, label=label, **line_style(slot))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal", xlabel="nominal coverage", ylabel="observed coverage")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    percent(ax)

@@ -7,7 +7,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.text import plain_number
-from kalprox.display.axes import axes_for, figure_label, ink, is_narrow, label_height, thousands
+from kalprox.display.axes import axes_for, figure_label, ink, is_narrow, label_height, percent, thousands
 from kalprox.display.style import FAINT, LINES, line_style
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def reliability(
     ax.vlines(stated, low, high, color=style["color"], linewidth=2, alpha=0.55)
     ax.plot(stated, observed, label=label, **style | _SMALL)
     ax.set(xlim=(0, most), ylim=(0, most), aspect="equal", xlabel="stated probability", ylabel="share of events")
-    _percent(ax, 0 if most > 0.1 else 1)
+    percent(ax, 0 if most > 0.1 else 1)
 
 
 def roc(ax: "Axes", false: Array, true: Array, *, slot: int = 0, label: str = "observed") -> None:
@@ -302,12 +302,7 @@ def _against_random(ax: "Axes", x: Array, y: Array, slot: int, label: str) -> No
         ax.plot([0, 1], [0, 1], color=FAINT, linewidth=1, label="random order")
     ax.plot(x, y, label=label, **line_style(slot) | ({"marker": ""} if len(x) > _EVERY else _SMALL))
     ax.set(xlim=(0, 1), ylim=(0, 1.02))
-    _percent(ax, 0)
-
-
-def _percent(ax: "Axes", digits: int) -> None:
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(lambda share, _: f"{100 * share:.{digits}f}%")
+    percent(ax)
 
 
 def along_stream(

@@ -1,7 +1,6 @@
 """The solutions of a linear model along a grid of alphas, in text, in a notebook and as a plot."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -57,23 +56,10 @@ class Path(_Solutions):
     classes: list[str] | None = None
     converged: Array | None = None
 
-    def about(
-        self,
-        *,
-        alpha: float | None = None,
-        criterion: str | None = None,
-        names: Sequence[str] | None = None,
-        column_std: Array | None = None,
-        classes: Sequence[str] | None = None,
-        converged: Array | None = None,
-    ) -> Self:
-        """Return the path of a model: with its alpha and criterion, and with what is known about the columns."""
+    def about(self, **known: Any) -> Self:
+        """Return the path with what is known of its model: attributes that are no items of the tuple, or None."""
         found = type(self)(*self)
-        vars(found).update(vars(self))
-        given = {"alpha": alpha, "criterion": criterion, "column_std": column_std, "converged": converged}
-        vars(found).update({name: value for name, value in given.items() if value is not None})
-        lists = {"names": names, "classes": classes}
-        vars(found).update({name: list(value) for name, value in lists.items() if value is not None})
+        vars(found).update(vars(self) | {name: value for name, value in known.items() if value is not None})
         return found
 
     @property

@@ -84,8 +84,9 @@ class Quantiles:
         -------
         Quantiles
         """
-        if z.ndim == 1 and (moved := self._moved(z, counts, np.full(len(z), len(z)))) is not None:
-            return moved
+        return self.after_rows(z, np.full(len(z), len(z)), counts)
+
+    def _after_batch(self, z: Array, counts: Array | None) -> "Quantiles":
         known = np.isfinite(z) if z.ndim == 1 else np.isfinite(z).all(axis=1)
         weights = known if counts is None else np.where(known, counts, 0)
         rows = float(weights.sum())
@@ -104,20 +105,18 @@ class Quantiles:
         `together` is the length of the batch that each row came in, 0 if no interval was issued for it. For the other
         parameters see `after`.
         """
-        if z.ndim == 1 and (moved := self._moved(z, counts, together)) is not None:
-            return moved
+        if z.ndim == 1 and kernel() is not None:
+            return self._moved(z, counts, together)
         quantiles, i = self, 0
         while i < len(together):
             size = max(int(together[i]), 1)
             if together[i]:
-                quantiles = quantiles.after(z[i : i + size], None if counts is None else counts[i : i + size])
+                quantiles = quantiles._after_batch(z[i : i + size], None if counts is None else counts[i : i + size])
             i += size
         return quantiles
 
-    def _moved(self, z: Array, counts: Array | None, together: Array) -> "Quantiles | None":
-        """Return what `after_rows` says of one target, from the compiled kernel; None if there is none."""
-        if kernel() is None:
-            return None
+    def _moved(self, z: Array, counts: Array | None, together: Array) -> "Quantiles":
+        """Return what `after_rows` says of one target, from the compiled kernel."""
         shape, size = self.ends.shape, self.ends.size
         vector = np.concatenate([self.ends.ravel(), [self.rows], self.missed.ravel()])
         rows = np.empty((3, len(z)))

@@ -62,9 +62,8 @@ def refined_path(state: Core, source: Source, weighted: Source, alphas: Array | 
         found[i] = belief.coef, belief.intercept, edf, score
     columns = zip(*(found[i] for i in range(len(alphas))), strict=True)
     path = Path(alphas, *(np.stack(column) for column in columns))
-    before = state.belief
-    about = {"alpha": float(before.facts.alpha), "criterion": "-BIC/2", "column_std": before.facts.column_std}
-    return path.about(**about, converged=converged)  # type: ignore[arg-type]
+    facts = state.belief.facts
+    return path.about(alpha=float(facts.alpha), criterion="-BIC/2", column_std=facts.column_std, converged=converged)
 
 
 def _with(settings: Settings, **changes: object) -> Settings:

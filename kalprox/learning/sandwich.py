@@ -259,8 +259,6 @@ class Sandwich:
         k, p, _ = self.M.shape
         return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, k + 1, p))
 
-    # ---- saving ----------------------------------------------------------------------------------------
-
 
 def next_unnamed(labels: Iterable[Hashable]) -> int:
     """Return a number that no batch without labels has among these labels, nor a greater one."""
@@ -359,14 +357,12 @@ def scores_at(
         f, D = map(np.asarray, model.linearize_rows(theta, design.rows(X, block.offset)))
         leverage = np.zeros(f.shape) if V is None else _leverage(D, V, faded)
         D, e, curvature = row_scores(likelihood, y, f + design.offset, D, leverage, own, seen=True)
-        none = Sandwich.zero(None, D.shape[1], None)
+        none = Sandwich.zero(None, D.shape[1], None).with_excess(D, excess_of(likelihood, y, f + design.offset, w))
     else:
         none = Sandwich.zero(center, len(center) + 1, y.shape[1] if y.ndim == 2 else None)
         leverage = np.zeros(y.shape) if V is None else _leverage(design.rows(X), V, faded)
         D, e = none.inputs(X), _scaled(y - design.predictor(X, theta), leverage, own, seen=True)
         curvature = np.ones(len(X))
-    if center is None:
-        none = none.with_excess(D, excess_of(likelihood, y, f + design.offset, w))
     if V is None:
         return none.after_cluster(D, e, w, curvature if w is None else w * curvature, block.groups)
     return none.after_rows(D, e, w if faded is None else w * faded)

@@ -132,7 +132,8 @@ class Summary:
         belief = learner.belief
         has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
-        coef, std, ends, dof = _read(belief, level)
+        with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
+            coef, std, ends, dof = _read(belief, level)
         why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings) or belief.std_doubt
         notes: list[str] = [why] if why else []
         t, p = _tests(belief, coef, std, dof, notes)
@@ -158,6 +159,7 @@ class Summary:
             "change points": about_changes(learner),
         }
         columns = dict(zip(("coef", "se", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
+        _about_intervals(belief, level, notes)
         return cls(
             names=names * (k or 1),
             targets=None if k is None else [one for one in classes or [f"y{j}" for j in range(k)] for _ in names],
@@ -172,7 +174,7 @@ class Summary:
             noise_var=np.asarray(belief.noise.variance)[()],
             noise_dof=np.asarray(belief.noise.dof)[()],
             facts={name: value for name, value in facts.items() if value},
-            notes=_about_intervals(belief, level, std, notes),
+            notes=notes,
         )
 
     def to_frame(self, kind: str = "pandas") -> Any:
@@ -354,25 +356,19 @@ def frame_of(columns: dict[str, Any], kind: str) -> Any:
 
 def _read(belief: Belief, level: float) -> tuple[Array, Array, tuple[Array, ...], Array]:
     """Return the coefficients, the intercept first, their standard errors, intervals and degrees of freedom."""
+    first, others = (belief.intercept, belief.intercept_std), (belief.coef, belief.coef_std)
+    coef, std = _joined(first, others) if belief.design.intercept else others
     if belief.why_no_interval:
-        first, others = (belief.intercept, belief.intercept_std), (belief.coef, belief.coef_std)
-        coef, std = _joined(first, others) if belief.design.intercept else others
         nothing = np.full(coef.shape, np.nan)
         return coef, std, (nothing, nothing), np.asarray(belief.noise.dof, float)
-    penalised = not belief.debiased
-    with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
-        estimate = belief.coef_estimate(penalised)
-        coef, std = (estimate.value, estimate.std) if penalised else (belief.coef, belief.coef_std)
-        ends = estimate.interval(level)
-        dof = np.asarray(estimate.dof, float)
-        if not belief.design.intercept:
-            return coef, std, ends, dof
-        intercept = belief.intercept_estimate(penalised)
+    estimate = belief.coef_estimate(penalised=not belief.debiased)
+    ends, dof = estimate.interval(level), np.asarray(estimate.dof, float)
+    if belief.design.intercept:
+        intercept = belief.intercept_estimate(penalised=not belief.debiased)
+        ends = _joined(intercept.interval(level), ends)
         if dof.ndim == coef.ndim:
             (dof,) = _joined((intercept.dof,), (dof,))
-        first = (intercept.mean, intercept.std) if penalised else (belief.intercept, belief.intercept_std)
-        coef, std = _joined(first, (coef, std))
-        return coef, std, _joined(intercept.interval(level), ends), dof
+    return coef, std, ends, dof
 
 
 def _joined(first: Sequence[Array], others: Sequence[Array]) -> tuple[Array, ...]:
@@ -476,9 +472,8 @@ def _evidence(belief: Belief, notes: list[str]) -> Any:
     return found
 
 
-def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str]) -> list[str]:
-    """Return the notes with those about standard errors and intervals."""
-    notes = list(notes)
+def _about_intervals(belief: Belief, level: float, notes: list[str]) -> None:
+    """Add what is to be said of standard errors and intervals."""
     if belief.debiased:
         notes.append(
             f"The {100 * level:.4g}% intervals are debiased, those of least squares on all columns: a coefficient may "
@@ -496,7 +491,6 @@ def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str])
             "that fit as well those of the smallest size are shown. Use penalty='ridge' with alpha='auto', or leave "
             "columns out."
         )
-    return notes
 
 
 def _numbers(value: Any) -> str:
