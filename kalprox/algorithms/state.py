@@ -47,7 +47,8 @@ class FilterState(ABC):
     @property
     def noise(self) -> Noise:
         """The noise variance, given or learned from the residuals, and its degrees of freedom."""
-        return self.posterior.noise
+        found: Noise = self.posterior.noise
+        return found
 
     @abstractmethod
     def predict(self, X: Array, sigma: Any = None) -> Predictive:

@@ -45,7 +45,8 @@ class Inputs:
 
     @cached_property
     def _at(self) -> tuple[Array, Array]:
-        return self.model.linearize_rows(self.theta, self.X)
+        found: tuple[Array, Array] = self.model.linearize_rows(self.theta, self.X)
+        return found
 
     def value(self) -> Array:
         """Return the outputs."""
@@ -89,7 +90,8 @@ class PredictorInputs(Inputs):
 
     @cached_property
     def _link(self) -> tuple[Array, Array]:
-        return self.model.link(np.asarray(self.X @ self._columns(self.theta)))
+        found: tuple[Array, Array] = self.model.link(np.asarray(self.X @ self._columns(self.theta)))
+        return found
 
     @property
     def _slope(self) -> Array | None:

@@ -145,7 +145,8 @@ class GroupTerms(Terms):
         self.w = np.append(weights, 0.0)
 
     def _sums(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.of, values, self.size + 1)
+        found: np.ndarray = np.bincount(self.of, values, self.size + 1)
+        return found
 
     def _norms(self, t: np.ndarray) -> np.ndarray:
         return np.sqrt(self._sums(t**2))
