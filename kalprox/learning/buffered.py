@@ -77,7 +77,7 @@ class Buffered:
 
     def _predicted(self, batch: Block, settings: Settings) -> Made:
         """Learn a batch of which every row is predicted from all rows before it."""
-        short = len(batch) <= (TRACKED_TOGETHER if isinstance(self._recent, RecentRows) else 1)
+        short = len(batch.y) <= (TRACKED_TOGETHER if isinstance(self._recent, RecentRows) else 1)
         if settings is self.settings and short and self._follows(batch):
             mean, std = self._append(batch, predict=True)[:2]
             return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)

@@ -87,7 +87,8 @@ class MatchedRows(LiveRows):
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn the rows of a batch that `takes` allows; for one row, return the mean and the std if `predict`."""
-        single = len(rows) == 1
+        n = len(rows.y)
+        single = n == 1
         if single:
             check_usable_row(rows.X[0], rows.y[0], None if rows.weights is None else float(rows.weights[0]))
         else:
@@ -97,23 +98,24 @@ class MatchedRows(LiveRows):
         predicted = _predicted(live, rows) if predict else None
         self._learn(live, rows)
         start = self._origin
-        if start is not None and filter_has_moved(self.core, start, rows, np.array(self._matched[-len(rows) :])):
+        if start is not None and filter_has_moved(self.core, start, rows, np.array(self._matched[-n:])):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         if single and rows.offset is None:
             self.buffer.append_row(rows.X, rows.y, 1, weight=None if rows.weights is None else float(rows.weights[0]))
         else:
-            self.buffer.append(rows, len(rows))
+            self.buffer.append(rows, n)
         self._scored = None
         return () if predicted is None else (predicted.mean, predicted.std)
 
     def _learn(self, live: MatchingFilter | ClassFilter, rows: Block) -> None:
         """Let the filter learn the rows of a batch one by one; if one is rejected, none is learned."""
-        if len(rows) > 1 and self.tracking.scores[0].has_intervals:  # which were issued for all of them together
+        n = len(rows.y)
+        if n > 1 and self.tracking.scores[0].has_intervals:  # which were issued for all of them together
             before = _predicted(live, rows)
             self._issued[len(self._matched)] = in_stds(rows.y - before.mean, before.std)
-        ones, zeros = np.ones(len(rows)), np.zeros(len(rows))
-        weights, offset = ones if rows.weights is None else rows.weights, zeros if rows.offset is None else rows.offset
-        for i, (weight, added) in enumerate(zip(weights.tolist(), offset.tolist(), strict=True)):
+        weights = [1.0] * n if rows.weights is None else rows.weights.tolist()
+        offset = [0.0] * n if rows.offset is None else rows.offset.tolist()
+        for i, (weight, added) in enumerate(zip(weights, offset, strict=True)):
             found = live.learn(rows.X[i], rows.y[i], weight, added)
             if found is None:
                 self.filter = None  # which has learned some of the rows

@@ -6,7 +6,6 @@ from which `kalprox.algorithms.proximal_filter.take_matched` folds the row later
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,12 +34,12 @@ _STEPS, _TOL = 50, 1e-8  # of Newton's method for the mode; a few steps are usua
 _LEAST = 1e-12  # curvature, which keeps matrices invertible
 
 
-class LikelihoodFilter(ABC):
+class LikelihoodFilter:
     """What predicts rows with a likelihood whose noise is that of its outputs."""
 
-    @abstractmethod
     def predict(self, X: Array) -> Predictive:
         """Return the predictive distribution for rows of X."""
+        raise NotImplementedError
 
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X: of classes their probabilities."""

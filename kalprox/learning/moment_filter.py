@@ -170,7 +170,9 @@ class MomentFilter:
     @property
     def keeps_digits(self) -> bool:
         """Whether predictions are accurate: moments lose the digits of columns that are nearly collinear."""
-        return self.estimate() is not None
+        if self.found is None:
+            self.found = self._estimate()
+        return self.found is not None
 
     def _estimate(self) -> Estimate | None:
         A, b, yy = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])

@@ -149,7 +149,8 @@ class GroupTerms(Terms):
         return found
 
     def _norms(self, t: np.ndarray) -> np.ndarray:
-        return np.sqrt(self._sums(t**2))
+        found: np.ndarray = np.sqrt(self._sums(t**2))
+        return found
 
     def _per_norm(self, t: np.ndarray) -> np.ndarray:
         """w_g / ||t_g|| for each group; 0 where the norm is 0."""

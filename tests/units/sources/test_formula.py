@@ -196,7 +196,7 @@ def test_other_expressions_are_refused(text, path, tmp_path):
         ("center(y) ~ x", "numbers on its left-hand side"),
         ("y ~ log(g)", "column 'g' is used as text"),
         ("y ~ h + C(h) + log(h)", "column 'h' is used as levels"),
-        ("y ~ x + y", "must have different columns"),
+        ("y ~ x + y", "must be different columns"),
         ("y ~ C(g, Treatment('z'))", "reference 'z' is no level of column 'g', whose levels are 'a', 'b', 'c', 'd'"),
         ("y ~ nothing", "no column 'nothing'"),
         ("y ~ scale(I(x - x))", "its values are all 0"),
