@@ -457,12 +457,12 @@ def _evidence(belief: Belief, notes: list[str]) -> Any:
         if not belief.settings.likelihood.quadratic:
             return np.nan
         notes.append(
-            "The log evidence is empty: it needs a linear model, a penalty that is a prior, such as ridge, and rows "
+            "There is no log evidence: it needs a linear model, a penalty that is a prior, such as ridge, and rows "
             "that do not drift."
         )
         return np.nan
     if not np.isfinite(found).all():
-        notes.append("The log evidence is empty: the fit leaves no residuals.")
+        notes.append("There is no log evidence: the fit leaves no residuals.")
         return np.where(np.isfinite(found), found, np.nan)[()]
     if belief.settings.noise_var is None:
         notes.append(

@@ -49,7 +49,7 @@ def overview(fitted: TableModel) -> Table:
     roles = {name: getattr(columns, name, None) for name in ("formula", "offset", "exposure", "time")}
     told = {"target": str(columns.target), **{name: value for name, value in roles.items() if value is not None}}
     told |= found.facts | {"values of rows in the file": contents(fitted)}
-    about = ("R2", "The effective", "The log evidence", "The noise is integrated")
+    about = ("R2", "The effective", "There is no log evidence", "The noise is integrated")
     notes = [note for note in found.notes if note.startswith(about)]
     return Table(["property", "value"], list(map(list, told.items())), " ".join(["The fitted model.", *notes]))
 

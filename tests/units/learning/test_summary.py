@@ -72,7 +72,7 @@ def test_a_given_noise_has_the_normal_distribution():
     [
         ({"penalty": "l1", "alpha": 5.0}, ("t", "p", "log_evidence"), "t and p are empty: the penalty sets"),
         ({"penalty": "box"}, ("t", "p", "log_evidence"), "The 95% intervals are debiased"),
-        ({"penalty": None}, ("log_evidence",), "The log evidence is empty"),
+        ({"penalty": None}, ("log_evidence",), "There is no log evidence"),
         (
             {"link": "softplus", "likelihood": Gaussian(targets="any")},
             ("r2", "log_evidence"),
