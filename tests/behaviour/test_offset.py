@@ -145,6 +145,7 @@ def test_classes_with_an_offset_are_those_of_statsmodels(classes):
         KalproxClassifier().fit(X, np.arange(N) % 3, offset=offset)
 
 
+@pytest.mark.slow
 def test_a_stream_of_classes_with_an_offset_ends_near_the_batch_and_can_be_refined(classes):
     X, y, offset = classes
     batch = KalproxClassifier().fit(X, y, offset=offset)

@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_merged_model_becomes_that_of_one_fit(folder):
     merged = kalprox(folder, "merge", "one.kalprox", "two.kalprox", "--out", "merged.kalprox")
     assert merged.exit_code == 0 and "kalprox refine" in merged.stderr

@@ -198,6 +198,7 @@ def test_a_summary_says_that_the_estimate_of_short_batches_may_be_off():
     assert "the estimate, too, may be off" in " ".join(str(model.summary()).split())
 
 
+@pytest.mark.slow
 def test_later_batches_stay_near_the_estimate_of_all_rows():
     """The largest error of two coefficients was .08 on average over ten streams, and .19 in one of them."""
     off = []

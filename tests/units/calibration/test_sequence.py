@@ -97,6 +97,7 @@ def test_a_sequence_of_jax_goes_on_with_numpy():
     assert_same(begun.update(mean[100:], std[100:], y[100:]), plain(mean, std, y))
 
 
+@pytest.mark.slow
 def test_in_float32_it_stays_float32():
     mean, std, y = rows(640)
     blocks = tuple(jnp.asarray(a.reshape(40, 16), "float32") for a in (mean, std, y))

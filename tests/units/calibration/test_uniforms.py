@@ -43,6 +43,7 @@ def test_large_numbers_of_rows_differ():
     assert not np.array_equal(uniforms(np, rows, np.full(1000, 0.5)), uniforms(np, rows - 2.0**40, np.full(1000, 0.5)))
 
 
+@pytest.mark.slow
 def test_jax_has_the_same_numbers():
     rows, p = np.arange(1000.0) + 2.0**33, np.random.default_rng(0).uniform(size=1000)
     with jax.enable_x64(True):

@@ -30,6 +30,7 @@ def waves(n, seed=0):
     return X, np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)
 
 
+@pytest.mark.slow
 def test_a_regressor_learns_a_curve_and_its_noise():
     X, y = waves(1280)
     model = KalproxNetRegressor(hidden=(8,)).fit(X, y)

@@ -239,7 +239,7 @@ def test_a_stream_that_becomes_collinear_leaves_the_moments():
     np.testing.assert_allclose(model.predict(X[400:401]), belief.mean(X[400:401]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("forget", [0.98, 0.9])
+@pytest.mark.parametrize("forget", [0.98, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_a_direction_that_is_forgotten_leaves_the_filter_that_fades(forget):
     """Its variance grows without end, and would take the digits of all others."""
     rng = np.random.default_rng(5)

@@ -201,6 +201,7 @@ def test_ridge_seeds_differ(ridges):
     assert len({results["filter"].tobytes() for results in ridges}) == len(SEEDS)
 
 
+@pytest.mark.slow
 def test_ridge_constant_step_stays_away_from_the_solution(ridges):
     for results in ridges:
         assert results["constant"].max() < 2
@@ -315,6 +316,7 @@ def test_sparse_order_of_the_methods(sparses):
         assert middle["refined"] < middle["pipg"]
 
 
+@pytest.mark.slow
 def test_sparse_coverage_counts_taps_within_two_sigma(sparses):
     covered = sparse.coverage(sparses, "pipg")
     for i in range(2):

@@ -53,6 +53,7 @@ def test_takes_a_full_prior_covariance_and_a_full_process_noise():
     close(out.state, *oracle.pipg("tanh", oracle.ridge(0.1), 2.0, Q, mean0, V0, X, y), 1e-9)
 
 
+@pytest.mark.slow
 def test_general_recursion_is_the_linear_quadratic_one_when_h_is_linear_and_g_quadratic():
     """Eqs. (KFMeanPred)-(KFCovUpdate), written out here for A = sqrt(lam) I."""
     X, y, _ = behind_link("identity")

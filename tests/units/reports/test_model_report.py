@@ -252,6 +252,7 @@ def test_the_intervals_under_a_kink_are_said_to_be_debiased():
     assert coefficients.section(few, 0.95).figures == []
 
 
+@pytest.mark.slow
 def test_settings_of_all_kinds_are_told_in_words(models):
     told = {name: facts(summary.overview(found)) for name, found in models.items()}
     assert told["noise given"]["noise std"] == "0.5 (given)"
