@@ -77,14 +77,9 @@ class BankFilter(PickledFields):
             weight, count = float(rows.weights[0]), 1.0 if counts is None else float(counts[0])
         compiled = self._compiled
         if compiled is not None:
-            moved, said, log_prob = (
-                compiled.follow(x, y, weight, count, variance),
-                compiled.said.copy(),
-                compiled.log_prob,
-            )
-            if not moved:
-                self.odds.joint[:] = self.odds.after_row(log_prob, count).joint
-            return said
+            if not compiled.follow(x, y, weight, count, variance):
+                self.odds.joint[:] = self.odds.after_row(compiled.log_prob, count).joint
+            return compiled.said.copy()
         said = np.array([_moved(one, x, y, weight, count, variance) for one in self.filters])
         if said.shape[1] == 2:
             with np.errstate(divide="ignore"):
