@@ -29,6 +29,8 @@ class Forgetting:
     ----------
     name : str
         One word for the kind, by which `kalprox.learning.rules` says what it goes with.
+    help : str
+        One line for the command line.
     needs_times : bool
         Whether every row needs a time.
     per_row : float
@@ -51,6 +53,7 @@ class Forgetting:
     """
 
     name: ClassVar[str]
+    help: ClassVar[str]
     needs_times: ClassVar[bool] = False
     per_row: ClassVar[float] = 1.0
     of_intercept: ClassVar[float] = 0.0
@@ -238,6 +241,10 @@ class ByTime(Forgetting):
 
     half_life: float
     name: ClassVar[str] = "time"
+    help: ClassVar[str] = (
+        "The weight of a row is halved with every half_life since its time, in the units of the times, in days for "
+        "dates, or with a unit such as 12h."
+    )
     needs_times: ClassVar[bool] = True
     fades: ClassVar[bool] = True
 
@@ -287,6 +294,7 @@ class Window(Forgetting):
 
     rows: int
     name: ClassVar[str] = "window"
+    help: ClassVar[str] = "Only the last rows are learned, exactly."
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rows, numbers.Integral) and not isinstance(self.rows, bool) and self.rows >= 2):
@@ -340,6 +348,10 @@ class RandomWalk(Forgetting):
     q: float | tuple[float, ...]
     intercept: float | None = None
     name: ClassVar[str] = "walk"
+    help: ClassVar[str] = (
+        "Every coefficient takes a random step before each row, of variance q in units of the noise variance; that of "
+        "the intercept is q too, unless it is given, as in walk,q=0,intercept=0.01."
+    )
     walks: ClassVar[bool] = True
     keeps_moments: ClassVar[bool] = False
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -33,6 +33,9 @@ class Structure(ABC):
     >>> isinstance(LowRank(20), Structure)
     True
     """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
 
     @abstractmethod
     def start(self, mean: Array, precision: Any) -> "Structured":
@@ -102,6 +105,9 @@ class Diagonal(Structure):
     (array([1., 1.]), array([0.5, 0.5]))
     """
 
+    name = "diagonal"
+    help = "No correlations: d numbers."
+
     def start(self, mean: Array, precision: Any) -> "Structured":
         return _information(mean, precision, 0)
 
@@ -127,6 +133,8 @@ class LowRank(Structure):
     """
 
     rank: int = 20
+    name = "low_rank"
+    help = "A diagonal and as many directions: d * rank numbers."
 
     def __post_init__(self) -> None:
         _check_rank(self.rank)
@@ -218,7 +226,7 @@ class LastLayer(Structure):
 
 
 def structure_of(structure: Any) -> Structure:
-    """Return a structure that is given by its name, "dense" or "diagonal", or as an object.
+    """Return a structure that is given by its name, "dense", "diagonal" or "low_rank", or as an object.
 
     Parameters
     ----------
@@ -235,15 +243,16 @@ def structure_of(structure: Any) -> Structure:
     """
     if isinstance(structure, Structure):
         return structure
-    if isinstance(structure, str) and structure in _NAMES:
-        return _NAMES[structure]
+    known: dict[Any, Any] = {"dense": Dense} | STRUCTURES
+    if isinstance(structure, str) and structure in known:
+        return cast("Structure", known[structure]())
     raise ValueError(
-        "structure must be 'dense', 'diagonal', or one of kalprox.structures, as in LowRank(20), Blocks([100, 10]) or "
-        f"LastLayer(10); got {structure!r}."
+        f"structure must be {', '.join(map(repr, known))}, or one of kalprox.structures, as in LowRank(20), "
+        f"Blocks([100, 10]) or LastLayer(10); got {structure!r}."
     )
 
 
-_NAMES: dict[str, Structure] = {"dense": Dense(), "diagonal": Diagonal()}
+STRUCTURES: dict[str, type[Diagonal | LowRank]] = {kind.name: kind for kind in (Diagonal, LowRank)}
 
 
 def _check_rank(rank: Any) -> None:

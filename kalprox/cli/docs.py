@@ -7,6 +7,7 @@ import click
 
 from kalprox.cli import main
 from kalprox.cli.errors import EXIT_CODES
+from kalprox.cli.grouped import GroupedCommand, help_records
 from kalprox.cli.terminal import EVENTS
 
 __all__ = ["page"]
@@ -50,10 +51,14 @@ def _help(name: str, command: click.Command) -> list[str]:
     parts = [f"```\n{' '.join(usage.split())}\n```", text.strip()]
     if example:
         parts.append(f"```\n{textwrap.dedent(example).strip()}\n```")
-    records = (param.get_help_record(context) for param in command.params if isinstance(param, click.Option))
-    rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in filter(None, records)]
-    if rows:
-        parts.append("| option | meaning |\n|---|---|\n" + "\n".join(rows))
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    groups = command.groups(context) if isinstance(command, GroupedCommand) else {"": options}
+    for group, options in groups.items():
+        records = [record for option in options for record in help_records(option, context)]
+        rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in records]
+        if rows:
+            parts += [f"### {group}"] if group else []
+            parts.append("| option | meaning |\n|---|---|\n" + "\n".join(rows))
     return parts
 
 

@@ -11,13 +11,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from kalprox.base.text import printable
+from kalprox.cli.kinds import kind_given
 from kalprox.cli.terminal import echo
 
 __all__ = ["EXIT_CODES", "Commands", "exit_code"]
@@ -92,14 +93,6 @@ class Commands(click.Group):
 # The options for parameters that have other names, for some values, and for the fields of objects.
 _OPTIONS = {"method": "--interval"}
 _VALUES: dict[tuple[str, Any], str] = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
-_FIELDS = {
-    "factor": "--forget {}",
-    "half_life": "--half-life {:g}",
-    "rows": "--window {}",
-    "q": "--walk {}",
-    "intercept": "--walk-intercept {}",
-    "rank": "--structure low-rank:{}",
-}
 
 
 def in_options(name: str, value: Any) -> str:
@@ -107,12 +100,13 @@ def in_options(name: str, value: Any) -> str:
 
     >>> in_options("missing", "impute"), in_options("change_points", False), in_options("structure", None)
     ('--missing impute', 'no --change-points', 'no --structure')
+    >>> from kalprox.forgetting import Window
+    >>> in_options("forget", Window(60))
+    '--forget window,rows=60'
     """
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     if is_dataclass(value):
-        given = {field.name: getattr(value, field.name) for field in fields(value)}
-        said = (_FIELDS.get(key, option).format(each) for key, each in given.items() if each is not None)
-        return " ".join(dict.fromkeys(said))
+        return f"{option} {kind_given(value)}"
     if value is ... or value is True:
         return option
     if value is False:

@@ -1,6 +1,5 @@
 """`kalprox fit` and `kalprox refine`: fit a model to files, from scratch or from its present estimate."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,79 +9,101 @@ import click
 from kalprox.base.files import check_distinct, descriptor
 from kalprox.cli.columns import column_options, recognised_dates, table_of
 from kalprox.cli.forgetting import forgetting_options
+from kalprox.cli.grouped import GroupedCommand, grouped
 from kalprox.cli.likelihood import likelihood_options
-from kalprox.cli.options import READING, output_options, outputs, reading_options, strict_option, with_options
+from kalprox.cli.options import READING, output_options, outputs, reading_options, strict_option
 from kalprox.cli.settings import settings_of, settings_options
 
 __all__ = ["fit", "refine"]
 
 _RUN = ("passes", "quarantine", "max_bad", "checkpoint", "every")  # of `FitJob`, and below those of a fit alone
+_FIRST = (
+    "target",
+    "features",
+    "formula",
+    "categorical",
+    "missing",
+    "likelihood",
+    "penalty",
+    "alpha",
+    "quarantine",
+    "out",
+)  # options that most people need
 _RUN_OF_FIT = (*_RUN, "quarantine_outliers", "workers", "partitions", "timeout")
 
 
-def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about checkpoints."""
-    return with_options(
-        command,
-        click.option(
-            "--checkpoint",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Save the state of the fit to this file; after a crash, the same command resumes from it.",
-        ),
-        click.option("--every", type=click.IntRange(min=1), default=1_000_000, help="Rows between two checkpoints."),
-    )
+_checkpoint_options = grouped(
+    "Running",
+    click.option(
+        "--checkpoint",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Save the state of the fit to this file; after a crash, the same command resumes from it.",
+    ),
+    click.option("--every", type=click.IntRange(min=1), default=1_000_000, help="Rows between two checkpoints."),
+)
 
 
-@click.command()
+_run_options = grouped(
+    "Running",
+    click.option(
+        "--passes",
+        type=click.IntRange(min=1),
+        help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
+    ),
+    click.option(
+        "--shuffle",
+        type=click.IntRange(min=0),
+        metavar="SEED",
+        help="Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same "
+        "seed gives the same order. They are read once to do so, and stored in a temporary file.",
+    ),
+    click.option(
+        "--out",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=Path("model.kalprox"),
+        help="Model file to write.",
+    ),
+)
+
+_engine_options = grouped(
+    "Running",
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "processes", "dask", "spark"]),
+        help="Process the files on several cores or machines, without prequential scores.  "
+        "[default: in this process, block by block, with scores]",
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786."),
+    click.option("--workers", type=click.IntRange(min=1), help="Number of workers to start.  [default: one per core]"),
+    click.option(
+        "--partitions",
+        type=click.IntRange(min=1),
+        help="Number of partitions of the files, for --engine.  [default: one per file]",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Time to wait for a Dask scheduler to answer, and for workers while it has none.  [default: 60]",
+    ),
+    click.option(
+        "--quarantine-outliers",
+        is_flag=True,
+        help="Write rows that a robust likelihood (huber, student, contaminated) flags as outliers to --quarantine "
+        "too, with their error in standard deviations and their weight. They are learned, and are no bad rows.",
+    ),
+)
+
+
+@click.command(cls=GroupedCommand, first=_FIRST)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @column_options
 @likelihood_options
 @settings_options
 @forgetting_options
-@click.option(
-    "--passes",
-    type=click.IntRange(min=1),
-    help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
-)
-@click.option(
-    "--shuffle",
-    type=click.IntRange(min=0),
-    metavar="SEED",
-    help="Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same seed "
-    "gives the same order. They are read once to do so, and stored in a temporary file.",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("model.kalprox"),
-    help="Model file to write.",
-)
+@_run_options
 @_checkpoint_options
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "processes", "dask", "spark"]),
-    help="Process the files on several cores or machines, without prequential scores.  "
-    "[default: in this process, block by block, with scores]",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786.")
-@click.option("--workers", type=click.IntRange(min=1), help="Number of workers to start.  [default: one per core]")
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    help="Number of partitions of the files, for --engine.  [default: one per file]",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time to wait for a Dask scheduler to answer, and for workers while it has none.  [default: 60]",
-)
-@click.option(
-    "--quarantine-outliers",
-    is_flag=True,
-    help="Write rows that a robust likelihood (huber, student, contaminated) flags as outliers to --quarantine too, "
-    "with their error in standard deviations and their weight. They are learned, and do not count as bad rows.",
-)
+@_engine_options
 @reading_options
 @output_options
 @strict_option

@@ -1,12 +1,13 @@
 """Options of `kalprox fit` about the distribution of the target: likelihood, classes, offset and exposure."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kalprox.cli.options import NAMES, KindChoice, KindOption
+from kalprox.cli.grouped import grouped
+from kalprox.cli.kinds import KindChoice, KindOption
+from kalprox.cli.options import NAMES
 
 if TYPE_CHECKING:
     from kalprox.sources.table_columns import TableColumns
@@ -14,38 +15,35 @@ if TYPE_CHECKING:
 __all__ = ["likelihood_options", "likelihood_setting", "most_classes", "target_options"]
 
 
-def likelihood_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about the distribution of the target."""
-    for option in (
-        click.option(
-            "--exposure",
-            metavar="COLUMN",
-            help="Column with the exposure of each row, such as the time in which its count was made: its log is added "
-            "to the linear predictor.",
-        ),
-        click.option("--offset", metavar="COLUMN", help="Column that is added to the linear predictor."),
-        click.option(
-            "--positive",
-            metavar="CLASS",
-            help="Which of two classes is counted as yes.  [default: the second in sorted order]",
-        ),
-        click.option(
-            "--classes",
-            type=NAMES,
-            default=(),
-            help="Classes of the target, separated by commas; rows of others are bad rows. Upper and lower case do not "
-            "matter.  [default: all that are found in the data]",
-        ),
-        click.option(
-            "--likelihood",
-            type=KindChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
-            default="gaussian",
-            cls=KindOption,
-            help="Distribution of the target. Parameters follow after commas, such as huber,threshold=2.",
-        ),
-    ):
-        command = option(command)
-    return command
+likelihood_options = grouped(
+    "Target",
+    click.option(
+        "--likelihood",
+        type=KindChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
+        default="gaussian",
+        cls=KindOption,
+        help="Distribution of the target, one of these kinds. Parameters follow after commas.",
+    ),
+    click.option(
+        "--classes",
+        type=NAMES,
+        default=(),
+        help="Classes of the target, separated by commas; rows of others are bad rows. Upper and lower case do not "
+        "matter.  [default: all that are found in the data]",
+    ),
+    click.option(
+        "--positive",
+        metavar="CLASS",
+        help="Which of two classes is counted as yes.  [default: the second in sorted order]",
+    ),
+    click.option("--offset", metavar="COLUMN", help="Column that is added to the linear predictor."),
+    click.option(
+        "--exposure",
+        metavar="COLUMN",
+        help="Column with the exposure of each row, such as the time in which its count was made: its log is added "
+        "to the linear predictor.",
+    ),
+)
 
 
 def target_options(given: dict[str, Any]) -> dict[str, Any]:

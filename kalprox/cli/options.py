@@ -1,135 +1,30 @@
 """Types of option values, and options that several commands share."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
+from kalprox.cli.grouped import grouped
+
 __all__ = [
     "BYTES",
-    "HALF_LIFE",
     "LEVEL",
     "MAX_BAD",
     "NAMES",
     "PACE",
     "READING",
-    "STRUCTURE",
-    "Kind",
-    "KindChoice",
-    "KindOption",
     "NumberOr",
-    "NumberOrKind",
     "Pace",
-    "RegistryChoice",
     "is_given",
     "output_options",
     "outputs",
     "reading_options",
     "strict_option",
-    "with_options",
 ]
-
-
-class RegistryChoice(click.Choice):
-    """One of the names in a registry, which is imported only when the names are needed.
-
-    Parameters
-    ----------
-    module, registry : str
-        The registry is the dict or tuple `registry` of this module.
-    *others : str
-        Names to accept in addition.
-    """
-
-    def __init__(self, module: str, registry: str, *others: str) -> None:
-        self.module, self.registry, self.others = module, registry, others
-        self.case_sensitive = True
-
-    @property
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        return *self.others, *getattr(import_module(self.module), self.registry)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if param is not None and value == param.default:
-            return value  # so that completing another option does not import the registry
-        return super().convert(value, param, ctx)
-
-
-class Kind(NamedTuple):
-    """The name of an entry of a registry, and the parameters that were given."""
-
-    name: str
-    parameters: dict[str, Any]
-
-    def made(self, registry: Mapping[str, Callable[..., Any]], option: str) -> Any:
-        """Return the object; raise a click.BadParameter if it has no such parameter, or refuses its value."""
-        kind: Any = registry[self.name]
-        whole = [field.name for field in fields(kind) if field.type is int]
-        known = [field.name for field in fields(kind)]
-        for key in self.parameters:
-            if key not in known:
-                has = f"has the parameters {', '.join(known)}" if known else "has no parameters"
-                raise click.BadParameter(f"{self.name} {has}; got {key!r}.", param_hint=f"'{option}'")
-        missing = [f"{x.name}=NUMBER" for x in fields(kind) if x.default is MISSING and x.name not in self.parameters]
-        if missing:
-            needs = ",".join([self.name, *missing])
-            raise click.BadParameter(f"{self.name} needs a parameter, as in {needs}.", param_hint=f"'{option}'")
-        given = {key: int(x) if key in whole and x == int(x) else x for key, x in self.parameters.items()}
-        return kind(**given)
-
-
-class KindChoice(RegistryChoice):
-    """The name of an entry of a registry, followed by parameters that are numbers, such as huber,threshold=2."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, Kind):
-            return value
-        name, *pairs = value.split(",")
-        name = super().convert(name, param, ctx)
-        parameters: dict[str, Any] = {}
-        for pair in pairs:
-            key, given, number = pair.partition("=")
-            try:
-                parameters[key.strip()] = float(number) if given else float("nan")
-            except ValueError:
-                given = ""
-            if not given:
-                self.fail(f"expected PARAMETER=NUMBER, such as scale=2, after {name!r}; got {pair!r}.", param, ctx)
-        return Kind(name, parameters)
-
-
-class NumberOrKind(KindChoice):
-    """A number in (0, 1], or one word, or the name of an entry of a registry with parameters."""
-
-    name = "number|kind"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "NUMBER|KIND,PARAMETER=NUMBER"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return click.FloatRange(0, 1, min_open=True).convert(float(value), param, ctx)
-        except (TypeError, ValueError):
-            return value if value in self.others else super().convert(value, param, ctx)
-
-
-class KindOption(click.Option):
-    """An option whose values are the entries of a registry: its help says what each of them is."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        kinds: Any = self.type
-        entries = getattr(import_module(kinds.module), kinds.registry)
-        told = "; ".join(f"{name}, {kind.help.rstrip('.')}" for name, kind in entries.items())
-        whole, self.help = self.help, f"{self.help} {told[0].upper()}{told[1:]}."
-        try:
-            return super().get_help_record(ctx)
-        finally:
-            self.help = whole
 
 
 class NumberOr(click.ParamType):
@@ -184,23 +79,9 @@ def _names(text: str) -> tuple[str, ...]:
     return found
 
 
-def _structure(text: str) -> Any:
-    if text == "diagonal":
-        return text
-    rank = _matched(r"low-rank(?::([1-9]\d*))?", text)[1]
-    from kalprox.structures import LowRank
-
-    return LowRank() if rank is None else LowRank(int(rank))
-
-
 def _bytes(text: str) -> int:
     number, unit = _matched(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", text.lower()).groups()
     return int(_positive(number) * (1 << 10 * " kmgt".index(unit or " ")))
-
-
-def _half_life(text: str) -> tuple[float, str]:
-    number, unit = _matched(r"([0-9.eE+-]+)\s*(s|min|h|d|w|)", text).groups()
-    return _positive(number), unit
 
 
 def _max_bad(text: str) -> str:
@@ -221,9 +102,7 @@ def _pace(text: str) -> Pace:
 
 
 NAMES = Parsed("names", "names separated by commas, such as a,b,c", _names)
-STRUCTURE = Parsed("diagonal|low-rank[:R]", "diagonal, low-rank, or low-rank:R with R directions", _structure)
 BYTES = Parsed("size", "a size such as 512MB or 2GB", _bytes)
-HALF_LIFE = Parsed("number[s|min|h|d|w]", "a number > 0, or one with a unit such as 12h or 7d", _half_life)
 MAX_BAD = Parsed("number|percentage", "a number of rows or a percentage such as 1%", _max_bad)
 PACE = Parsed("rows|seconds", "a number of rows such as 100, or a time such as 0.5s", _pace)
 READING = (
@@ -239,102 +118,93 @@ READING = (
 LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about how files are read and what is done with bad rows."""
-    return with_options(
-        command,
-        click.option(
-            "--format",
-            type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]),
-            help="Format of the files.  [default: from their suffixes; csv for -]",
-        ),
-        click.option(
-            "--encoding",
-            default="utf-8",
-            help="Encoding of text files, such as latin-1. UTF-16 with a byte order mark is recognised.",
-        ),
-        click.option(
-            "--delimiter",
-            help="Field delimiter of CSV files.  [default: found in each file: comma, semicolon, tab or |]",
-        ),
-        click.option(
-            "--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of numbers in text files."
-        ),
-        click.option(
-            "--thousands",
-            type=click.Choice([".", ",", " ", "'", "_"]),
-            help="Mark between thousands of numbers in text files.  [default: none]",
-        ),
-        click.option(
-            "--units",
-            type=NAMES,
-            default=(),
-            help="Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12. Nothing is "
-            "converted: give one column one unit.",
-        ),
-        click.option(
-            "--memory",
-            type=BYTES,
-            default="256MB",
-            help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are "
-            "warned of if they need more.",
-        ),
-        click.option(
-            "--max-record",
-            type=BYTES,
-            default="16MB",
-            help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
-        ),
-        click.option(
-            "--quarantine",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Write bad rows to this CSV file, with their position and the reason.",
-        ),
-        click.option(
-            "--max-bad",
-            type=MAX_BAD,
-            help="Maximum number (or percentage) of bad rows before stopping.  "
-            "[default: 0; no limit with --quarantine]",
-        ),
-        click.option(
-            "--no-samples",
-            "samples",
-            flag_value=False,
-            default=True,
-            help="Keep values of rows out of model file, bad rows, events and messages: no refused cells, examples, "
-            "ranges of columns or held rows. Levels of categorical columns, classes and labels of clusters remain.",
-        ),
-        click.option(
-            "--skip-unreadable", is_flag=True, help="Skip files that cannot be read; each counts as one bad row."
-        ),
-    )
+reading_options = grouped(
+    "Reading files",
+    click.option(
+        "--format",
+        type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]),
+        help="Format of the files.  [default: from their suffixes; csv for -]",
+    ),
+    click.option(
+        "--encoding",
+        default="utf-8",
+        help="Encoding of text files, such as latin-1. UTF-16 with a byte order mark is recognised.",
+    ),
+    click.option(
+        "--delimiter",
+        help="Field delimiter of CSV files.  [default: found in each file: comma, semicolon, tab or |]",
+    ),
+    click.option(
+        "--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of numbers in text files."
+    ),
+    click.option(
+        "--thousands",
+        type=click.Choice([".", ",", " ", "'", "_"]),
+        help="Mark between thousands of numbers in text files.  [default: none]",
+    ),
+    click.option(
+        "--units",
+        type=NAMES,
+        default=(),
+        help="Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12. Nothing is "
+        "converted: give one column one unit.",
+    ),
+    click.option(
+        "--memory",
+        type=BYTES,
+        default="256MB",
+        help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are "
+        "warned of if they need more.",
+    ),
+    click.option(
+        "--max-record",
+        type=BYTES,
+        default="16MB",
+        help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
+    ),
+    click.option(
+        "--quarantine",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write bad rows to this CSV file, with their position and the reason.",
+    ),
+    click.option(
+        "--max-bad",
+        type=MAX_BAD,
+        help="Maximum number (or percentage) of bad rows before stopping.  [default: 0; no limit with --quarantine]",
+    ),
+    click.option(
+        "--no-samples",
+        "samples",
+        flag_value=False,
+        default=True,
+        help="Keep values of rows out of model file, bad rows, events and messages: no refused cells, examples, "
+        "ranges of columns or held rows. Levels of categorical columns, classes and labels of clusters remain.",
+    ),
+    click.option("--skip-unreadable", is_flag=True, help="Skip files that cannot be read; each counts as one bad row."),
+)
 
 
-def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about what is printed and recorded while a command runs."""
-    return with_options(
-        command,
-        click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
-        click.option(
-            "--events",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="Write progress events to this file, one JSON object per line.",
-        ),
-    )
+output_options = grouped(
+    "Output",
+    click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+    click.option(
+        "--events",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write progress events to this file, one JSON object per line.",
+    ),
+)
 
 
-def strict_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that makes doubts about the numbers an exit code."""
-    return with_options(
-        command,
-        click.option(
-            "--strict",
-            is_flag=True,
-            help="End with exit code 8 if the headline has a doubt (!), after the output has been written: unknown "
-            "levels, many rows refused, undetermined coefficients, a fit that has not converged, or predictions that "
-            "were not judged or not found calibrated.",
-        ),
-    )
+strict_option = grouped(
+    "Output",
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="End with exit code 8 if the headline has a doubt (!), after the output has been written: unknown "
+        "levels, many rows refused, undetermined coefficients, a fit that has not converged, or predictions that "
+        "were not judged or not found calibrated.",
+    ),
+)
 
 
 def outputs(checkpoint: Path | None, quarantine: Path | None, events: Path | None) -> list[tuple[str, Path | None]]:
@@ -352,10 +222,3 @@ def outputs(checkpoint: Path | None, quarantine: Path | None, events: Path | Non
 def is_given(option: str) -> bool:
     """Whether an option is on the command line; the defaults are those of the estimator."""
     return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
-
-
-def with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
-    """Add options to a command, in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command

@@ -158,7 +158,7 @@ def _time(text: str, fitted: Any) -> float:
     from kalprox.sources.times import time_numbers
 
     if not fitted.learner.settings.by_time:
-        raise click.UsageError("--at requires a model that forgets by time: one fitted with --time and --half-life.")
+        raise click.UsageError("--at requires a model that forgets by time: one fitted with --forget time.")
     try:
         return float(time_numbers(text if fitted.columns.time_is_date else float(text), 1)[0])
     except ValueError:

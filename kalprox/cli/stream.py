@@ -14,6 +14,7 @@ from kalprox.base.files import check_distinct
 from kalprox.cli.columns import table_of
 from kalprox.cli.errors import end_output
 from kalprox.cli.fit import fit
+from kalprox.cli.grouped import GroupedCommand, grouped
 from kalprox.cli.likelihood import most_classes
 from kalprox.cli.options import BYTES, LEVEL, MAX_BAD, NAMES, PACE, Pace, is_given, outputs
 from kalprox.cli.settings import settings_of
@@ -48,6 +49,19 @@ _NOT_OF_FIT = (
     "skip_unreadable",
     "strict",
 )
+# Options that are needed first.
+_FIRST = (
+    "model",
+    "target",
+    "features",
+    "likelihood",
+    "forget",
+    "key",
+    "level",
+    "quarantine",
+    "checkpoint",
+    "out",
+)
 # Options that are parameters of the job.
 _OF_JOB = ("to", "key", "wait", "keep", "level", "interval", "quarantine", "max_bad", "max_jump", "samples")
 # Options that are about the rows and what is written, and not about the model that a checkpoint holds.
@@ -73,105 +87,115 @@ _MAY_CHANGE = (
 )
 
 
-@click.command()
+_stream_options = grouped(
+    "Stream",
+    click.option(
+        "--model",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Model file to begin with; its target, columns and settings are used.",
+    ),
+    click.option(
+        "--out",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Model file to write when the input ends, or SIGTERM or SIGINT comes.  [default: none]",
+    ),
+    click.option(
+        "--format",
+        type=click.Choice(["jsonl", "csv", "tsv"]),
+        help="Format of the input.  [default: jsonl if its first byte is a brace, else csv]",
+    ),
+    click.option(
+        "--to", type=click.Choice(["jsonl", "csv"]), help="Format of the output.  [default: that of the input]"
+    ),
+    click.option(
+        "--flush",
+        type=PACE,
+        default="1",
+        help="Rows to answer at a time, or a time such as 0.5s in which rows are collected. The rows that are answered "
+        "together are predicted from the rows before all of them.",
+    ),
+    click.option(
+        "--key",
+        metavar="COLUMN",
+        help="Column by which a target that comes later finds its row: a row without a target waits, and a later row "
+        "with the same key and a target teaches it.",
+    ),
+    click.option(
+        "--wait",
+        type=click.IntRange(min=1),
+        default=100_000,
+        help="Maximum number of rows that wait for their target; then the oldest is dropped.",
+    ),
+    click.option(
+        "--keep", type=NAMES, default=(), help="Columns of the input to copy to the output, separated by commas."
+    ),
+    click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals."),
+    click.option(
+        "--interval",
+        type=click.Choice(["gaussian", "conformal"]),
+        default="gaussian",
+        help="Kind of the intervals; see kalprox predict.",
+    ),
+    click.option(
+        "--infer-rows",
+        "--look",
+        default=100,
+        type=click.IntRange(min=1),
+        help="Rows from which types of columns, and levels, are inferred; they are answered once all of them have "
+        "come. With --model or --columns, none is waited for.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Save the state of the stream to this file; after a crash, the same command resumes from it.",
+    ),
+    click.option(
+        "--every",
+        "--checkpoint-every",
+        "every",
+        type=PACE,
+        default="10000",
+        help="Rows between two checkpoints, or a time such as 30s.",
+    ),
+    click.option(
+        "--resume",
+        type=click.Choice(["skip", "continue"]),
+        default="skip",
+        help="Input of a stream that resumes: skip, it begins with the first row again, and the rows that the "
+        "checkpoint has are passed over; continue, it begins with the row after them (after the header, for csv).",
+    ),
+    click.option(
+        "--position",
+        is_flag=True,
+        help="Print the number of rows and bytes that the checkpoint has, as JSON, and end.",
+    ),
+    click.option(
+        "--watch",
+        "port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve a page on http://127.0.0.1:PORT that shows the stream; 0 picks a port, and says it.",
+    ),
+    click.option("--max-record", type=BYTES, default="1MB", help="Longest record (line); a longer one is a bad row."),
+    click.option(
+        "--max-jump",
+        type=click.FloatRange(min=0, min_open=True),
+        default=50.0,
+        metavar="HALF-LIVES",
+        help="With --forget time: a row that comes more than so many half-lives after the row before it is bad, or a "
+        "wrong time would make bad rows of all that follow and are earlier. If the next row is as late, it is learned.",
+    ),
+    click.option(
+        "--max-bad",
+        type=MAX_BAD,
+        help="Maximum number (or percentage) of bad rows before stopping.  [default: no limit]",
+    ),
+)
+
+
+@click.command(cls=GroupedCommand, first=_FIRST)
 @click.argument("source", default="-", metavar="[SOURCE]")
-@click.option(
-    "--model",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Model file to begin with; its target, columns and settings are used.",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Model file to write when the input ends, or SIGTERM or SIGINT comes.  [default: none]",
-)
-@click.option(
-    "--format",
-    type=click.Choice(["jsonl", "csv", "tsv"]),
-    help="Format of the input.  [default: jsonl if its first byte is a brace, else csv]",
-)
-@click.option("--to", type=click.Choice(["jsonl", "csv"]), help="Format of the output.  [default: that of the input]")
-@click.option(
-    "--flush",
-    type=PACE,
-    default="1",
-    help="Rows to answer at a time, or a time such as 0.5s in which rows are collected. The rows that are answered "
-    "together are predicted from the rows before all of them.",
-)
-@click.option(
-    "--key",
-    metavar="COLUMN",
-    help="Column by which a target that comes later finds its row: a row without a target waits, and a later row with "
-    "the same key and a target teaches it.",
-)
-@click.option(
-    "--wait",
-    type=click.IntRange(min=1),
-    default=100_000,
-    help="Maximum number of rows that wait for their target; then the oldest is dropped.",
-)
-@click.option("--keep", type=NAMES, default=(), help="Columns of the input to copy to the output, separated by commas.")
-@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
-@click.option(
-    "--interval",
-    type=click.Choice(["gaussian", "conformal"]),
-    default="gaussian",
-    help="Kind of the intervals; see kalprox predict.",
-)
-@click.option(
-    "--infer-rows",
-    "--look",
-    default=100,
-    type=click.IntRange(min=1),
-    help="Rows from which types of columns, and levels, are inferred; they are answered once all of them have come. "
-    "With --model or --columns, none is waited for.",
-)
-@click.option(
-    "--checkpoint",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Save the state of the stream to this file; after a crash, the same command resumes from it.",
-)
-@click.option(
-    "--every",
-    "--checkpoint-every",
-    "every",
-    type=PACE,
-    default="10000",
-    help="Rows between two checkpoints, or a time such as 30s.",
-)
-@click.option(
-    "--resume",
-    type=click.Choice(["skip", "continue"]),
-    default="skip",
-    help="Input of a stream that resumes: skip, it begins with the first row again, and the rows that the checkpoint "
-    "has are passed over; continue, it begins with the row after them (after the header, for csv).",
-)
-@click.option(
-    "--position",
-    is_flag=True,
-    help="Print the number of rows and bytes that the checkpoint has, as JSON, and end.",
-)
-@click.option(
-    "--watch",
-    "port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve a page on http://127.0.0.1:PORT that shows the stream; 0 picks a port, and says it.",
-)
-@click.option("--max-record", type=BYTES, default="1MB", help="Longest record (line); a longer one is a bad row.")
-@click.option(
-    "--max-jump",
-    type=click.FloatRange(min=0, min_open=True),
-    default=50.0,
-    metavar="HALF-LIVES",
-    help="With --half-life: a row that comes more than so many half-lives after the row before it is bad, or a wrong "
-    "time would make bad rows of all that follow and are earlier. If the next row is as late, it is learned.",
-)
-@click.option(
-    "--max-bad",
-    type=MAX_BAD,
-    help="Maximum number (or percentage) of bad rows before stopping.  [default: no limit]",
-)
+@_stream_options
 def stream(
     source: str,
     *,

@@ -49,7 +49,7 @@ _SPELLED = {
     "Use a larger alpha": "Use a larger --alpha",
     "Use a smaller alpha": "Use a smaller --alpha",
     "Increase max_passes": "Increase --passes",
-    "Use a structure of a higher rank, or structure=None if": "Use --structure low-rank:R with a larger R, or none if",
+    "Use a structure of a higher rank, or structure=None if": "Use a larger --structure low_rank,rank=R, or none if",
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
     "with partial_fit or in one pass": "with --passes 1",

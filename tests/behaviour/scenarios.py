@@ -101,8 +101,8 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "l1": ["--penalty", "l1", "--alpha", "3"],
         "l1 auto": ["--penalty", "l1", "--alpha", "auto"],
         "elasticnet": ["--penalty", "elasticnet", "--alpha", "3"],
-        "smooth l1": ["--penalty", "smooth_l1", "--alpha", "2", "--delta", "0.1"],
-        "box": ["--penalty", "box", "--bounds", "0", "0.5"],
+        "smooth l1": ["--penalty", "smooth_l1,delta=0.1", "--alpha", "2"],
+        "box": ["--penalty", "box,low=0,high=0.5"],
     },
     "intercept": {"yes": [], "no": ["--no-intercept"]},
     "standardize": {"no": [], "yes": ["--standardize"]},
@@ -110,9 +110,9 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "forget": {
         "nothing": [],
         "by row": ["--forget", "0.99"],
-        "by time": ["--half-life", "40", "--time", "time"],
-        "window": ["--window", "60"],
-        "walk": ["--walk", "1e-3"],
+        "by time": ["--forget", "time,half_life=40", "--time", "time"],
+        "window": ["--forget", "window,rows=60"],
+        "walk": ["--forget", "walk,q=1e-3"],
         "auto": ["--forget", "auto"],
     },
     "errors": {
@@ -129,7 +129,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "gaps": {"none": [], "impute": ["--missing", "impute"], "marginalize": ["--missing", "marginalize"]},
     "changes": {"no": [], "yes": ["--change-points", "auto"]},
     "scores": {"yes": []},
-    "structure": {"dense": [], "diagonal": ["--structure", "diagonal"], "low rank": ["--structure", "low-rank:2"]},
+    "structure": {"dense": [], "diagonal": ["--structure", "diagonal"], "low rank": ["--structure", "low_rank,rank=2"]},
     "offset": {"no": [], "yes": ["--offset", "offset"]},
 }
 

@@ -218,7 +218,7 @@ def timed(times, seed=4):
     return ("t,x,y\n" + "".join(f"{t},{a},{b}\n" for t, a, b in zip(times, x, y, strict=True))).encode()
 
 
-BY_TIME = ["-y", "y", "--time", "t", "--half-life", 8, "--infer-rows", 5]
+BY_TIME = ["-y", "y", "--time", "t", "--forget", "time,half_life=8", "--infer-rows", 5]
 
 
 @pytest.mark.parametrize("flush", [1, 7])

@@ -157,3 +157,17 @@ def test_completion(shell):
             [sys.executable, "-m", "kalprox"], env=os.environ | words, capture_output=True, text=True
         )
         assert expected in found.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "stream"])
+def test_help_shows_what_is_needed_first_and_all_options_in_groups(command):
+    short, whole = (CliRunner().invoke(main, [command, option]).output for option in ("--help", "--help-all"))
+    options = [max(option.opts, key=len) for option in main.commands[command].params if option.opts[0][0] == "-"]
+    shown = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", short.partition("Options:")[2], re.MULTILINE)
+    assert len(shown) == 12 and shown[-2:] == ["--help-all", "--help"]
+    sections = whole[whole.index("\nColumns:") :] if command == "fit" else whole[whole.index("\nStream:") :]
+    everything = re.findall(r"^  (?:-\w, )?(--[a-z-]+)(?:, (--[a-z-]+))?", sections, re.MULTILINE)
+    assert sorted(options) == sorted(max(names, key=len) for names in everything if names[0] != "--help")
+    others = whole.partition("Other options:")[2]
+    assert re.findall(r"--[a-z-]+", others) == ["--help-all", "--help"]
+    assert "elasticnet,l1_ratio=0.5" in whole and "time,half_life=NUMBER" in whole

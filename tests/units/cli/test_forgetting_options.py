@@ -30,11 +30,11 @@ def table(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        (("--time", "t", "--half-life", 40), ByTime(40.0)),
-        (("--window", 50), Window(50)),
-        (("--walk", 0.01), RandomWalk(0.01)),
-        (("--walk-intercept", 0.1), RandomWalk(0, intercept=0.1)),
-        (("--walk", 0.01, "--walk-intercept", 0), RandomWalk(0.01, intercept=0)),
+        (("--time", "t", "--forget", "time,half_life=40"), ByTime(40.0)),
+        (("--forget", "window,rows=50"), Window(50)),
+        (("--forget", "walk,q=0.01"), RandomWalk(0.01)),
+        (("--forget", "walk,q=0,intercept=0.1"), RandomWalk(0, intercept=0.1)),
+        (("--forget", "walk,q=0.01,intercept=0"), RandomWalk(0.01, intercept=0)),
     ],
 )
 def test_each_option_is_its_kind(options, kind, table):
@@ -57,7 +57,7 @@ def test_times_may_be_dates(how, table):
         table.assign(when=pd.to_datetime(table["when"])).to_parquet(source)
     if how == "formula":
         options = ["--formula", "y ~ a + b + center(c)"]
-    done = run("fit", source, *options, "--time", "when", "--half-life", "40h", "--out", "m.kalprox")
+    done = run("fit", source, *options, "--time", "when", "--forget", "time,half_life=40h", "--out", "m.kalprox")
     assert done.exit_code == 0, done.output
     model = TableModel.load("m.kalprox")
     assert model.columns.time == "when" and model.columns.time_is_date
@@ -76,8 +76,8 @@ def test_times_may_be_dates(how, table):
 
 
 def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
-    about = ["fit", "rows.csv", "--target", "y", "--features", "a,b,c", "--time", "t", "--half-life", 40, "--memory"]
-    about += ["40KB", "--every", 1]
+    about = ["fit", "rows.csv", "--target", "y", "--features", "a,b,c", "--time", "t", "--forget", "time,half_life=40"]
+    about += ["--memory", "40KB", "--every", 1]
     assert run(*about, "--out", "whole.kalprox").exit_code == 0
     from kalprox.jobs import streaming
 
@@ -100,16 +100,23 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--time", "t"], "--time requires --half-life"),
-        (["--half-life", 3], "--half-life requires --time"),
-        (["--half-life", "soon", "--time", "t"], "expected a number > 0"),
-        (["--half-life", "3h", "--time", "t"], "has a unit, and column 't' holds numbers"),
-        (["--half-life", 3, "--time", "t", "--shuffle", 1], "--shuffle changes the order"),
-        (["--window", 5, "--walk", 1], "--window and --walk are different kinds"),
-        (["--forget", 0.9, "--walk-intercept", 1], "--forget and --walk-intercept are different kinds"),
-        (["--window", 50, "--likelihood", "student"], "--window 50 needs --likelihood gaussian"),
-        (["--walk", 0.1, "--coef-cov", "robust"], "--walk 0.1 needs --coef-cov model"),
-        (["--window", 50, "--no-samples"], "would hold its 50 rows"),
+        (["--time", "t"], "--time is for forgetting by time: give --forget time,half_life="),
+        (["--forget", "time,half_life=3"], "--forget time requires --time"),
+        (["--forget", "time,half_life=soon", "--time", "t"], "expected PARAMETER=NUMBER"),
+        (["--forget", "time,half_life=-1", "--time", "t"], "half_life must be finite and > 0"),
+        (["--forget", "time", "--time", "t"], "time needs a parameter, as in time,half_life=NUMBER"),
+        (["--forget", "window,size=3"], "window has the parameters rows; got 'size'"),
+        (["--forget", "window,rows=2.5"], "must be a whole number >= 2"),
+        (["--forget", "window,rows=12h"], "must be a whole number"),
+        (["--penalty", "elasticnet,l1_ratio=12h"], "Invalid value for '--penalty'"),
+        (["--forget", "time,half_life=3h", "--time", "t"], "has a unit, and column 't' holds numbers"),
+        (["--forget", "time,half_life=3", "--time", "t", "--shuffle", 1], "--shuffle changes the order"),
+        (
+            ["--forget", "window,rows=50", "--likelihood", "student"],
+            "window,rows=50 needs --likelihood gaussian",
+        ),
+        (["--forget", "walk,q=0.1", "--coef-cov", "robust"], "--forget walk,q=0.1 needs --coef-cov model"),
+        (["--forget", "window,rows=50", "--no-samples"], "would hold its 50 rows"),
     ],
 )
 def test_mistakes_are_told_in_the_words_of_the_command(options, words, table):
@@ -119,10 +126,10 @@ def test_mistakes_are_told_in_the_words_of_the_command(options, words, table):
 
 def test_a_row_that_goes_back_is_named_with_its_file(table):
     table.iloc[[*range(100), 150, *range(100, 150)]].to_csv("back.csv", index=False)
-    options = ["--target", "y", "--features", "a,b,c", "--half-life", 3, "--out", "m.kalprox"]
+    options = ["--target", "y", "--features", "a,b,c", "--forget", "time,half_life=3", "--out", "m.kalprox"]
     done = run("fit", "back.csv", *options, "--time", "t")
     assert done.exit_code == 3 and "back.csv, row 102: times must not go backwards" in done.output
-    text = run("fit", "rows.csv", *options[:-4], "--half-life", 3, "--time", "nothing")
+    text = run("fit", "rows.csv", *options[:-4], "--forget", "time,half_life=3", "--time", "nothing")
     assert text.exit_code == 3 and "nothing" in text.output
     table.assign(w="monday").to_csv("words.csv", index=False)
     done = run("fit", "words.csv", *options, "--time", "w")
@@ -133,6 +140,19 @@ def test_at_needs_a_model_that_forgets_by_time(table):
     run("fit", "rows.csv", "--target", "y", "--features", "a,b,c", "--out", "m.kalprox")
     done = run("predict", "m.kalprox", "rows.csv", "--at", 3)
     assert done.exit_code == 2 and "--at requires a model that forgets by time" in done.output
-    run("fit", "rows.csv", "--target", "y", "--features", "a", "--time", "t", "--half-life", 3, "--out", "m.kalprox")
+    run(
+        "fit",
+        "rows.csv",
+        "--target",
+        "y",
+        "--features",
+        "a",
+        "--time",
+        "t",
+        "--forget",
+        "time,half_life=3",
+        "--out",
+        "m.kalprox",
+    )
     assert "--at must be a number" in run("predict", "m.kalprox", "rows.csv", "--at", "monday").output
     assert run("predict", "m.kalprox", "rows.csv", "--at", 3).exit_code == 2

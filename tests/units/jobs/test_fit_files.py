@@ -216,9 +216,9 @@ def test_all_flights(tmp_path):
 GROUPS = [0, 1, 2, *16 * [3], *3 * [4]]
 SETTINGS = [
     (["--penalty", "l1", "--alpha", 2000], {"penalty": "l1", "alpha": 2000.0}),
-    (["--penalty", "elasticnet", "--l1-ratio", 0.2], {"penalty": penalties.ElasticNet(0.2)}),
+    (["--penalty", "elasticnet,l1_ratio=0.2"], {"penalty": penalties.ElasticNet(0.2)}),
     (["--penalty", "group", "--alpha", 900], {"penalty": penalties.Group(GROUPS), "alpha": 900.0}),
-    (["--penalty", "box", "--bounds", -1, 0.5], {"penalty": penalties.Box(-1.0, 0.5)}),
+    (["--penalty", "box,low=-1,high=0.5"], {"penalty": penalties.Box(-1.0, 0.5)}),
     (["--no-intercept", "--noise", 300], {"fit_intercept": False, "noise": 300.0}),
     (["--standardize", "--alpha", "auto"], {"standardize": True, "alpha": "auto"}),
 ]

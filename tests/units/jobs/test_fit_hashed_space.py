@@ -76,7 +76,7 @@ def rows_of(file, bits):
 
 def test_a_structure_that_keeps_all_is_the_ridge_solution(file):
     """600 rows in 64 columns: 80 directions lose nothing."""
-    model, said = fitted(file, "--hash-bits", 6, "--structure", "low-rank:80")
+    model, said = fitted(file, "--hash-bits", 6, "--structure", "low_rank,rank=80")
     X, y = rows_of(file, 6)
     A = np.column_stack([np.ones(len(y)), X.toarray()])
     P = A.T @ A + np.diag([1e-5] + [1.0] * (A.shape[1] - 1))
@@ -87,7 +87,7 @@ def test_a_structure_that_keeps_all_is_the_ridge_solution(file):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", ["diagonal", "low-rank:4"])
+@pytest.mark.parametrize("structure", ["diagonal", "low_rank,rank=4"])
 def test_many_columns_are_fitted_predicted_shown_and_reported(file, structure):
     model, said = fitted(file, "--hash-bits", 15, "--structure", structure)
     said = " ".join(said.split())
@@ -188,4 +188,4 @@ def test_what_a_structure_does_not_offer_is_said_in_options(file):
         done = invoke("fit", file, "-y", "y", *how, *options, code=2)
         assert text in " ".join(done.output.split()), done.output
     done = invoke("fit", file, "-y", "y", "--words", "text", "--hash-bits", 14, "--structure", "rank-3", code=2)
-    assert "expected diagonal, low-rank, or low-rank:R" in " ".join(done.output.split())
+    assert "is not one of 'diagonal', 'low_rank'" in " ".join(done.output.split())

@@ -156,7 +156,7 @@ def test_texts_in_many_columns_are_learned_and_their_late_targets_too(tmp_path, 
     rows = [{"id": i, "x": rng.normal(), "text": " ".join(rng.choice(list("abcdefg"), 3))} for i in range(300)]
     for row in rows:
         row["y"] = row["x"] + row["text"].count("a") - 2 * row["text"].count("b") + 0.1 * rng.normal()
-    text = ["--words", "text", "--hash-bits", 6, "--structure", "low-rank:80", "--exclude", "id"]
+    text = ["--words", "text", "--hash-bits", 6, "--structure", "low_rank,rank=80", "--exclude", "id"]
     asked = [{name: row[name] for name in ("id", "x", "text")} for row in rows]
     late = [{"id": row["id"], "y": row["y"]} for row in rows]
     mixed = rows[:50] + [row for i in range(50, 300, 10) for row in asked[i : i + 10] + late[i : i + 10]]
@@ -351,7 +351,7 @@ def test_a_stream_without_samples_keeps_no_values(tmp_path):
 @pytest.mark.slow
 def test_forgetting_by_time_is_that_of_fit_and_rows_fade_until_they_are_asked(tmp_path):
     rows = [{"t": 0.5 * i, **row} for i, row in enumerate(rows_of(300))]
-    options = ["--time", "t", "--half-life", 20]
+    options = ["--time", "t", "--forget", "time,half_life=20"]
     found = answers(stream(tmp_path, as_json(rows), *options, "--out", tmp_path / "s.kalprox").stdout)
     fitted = ["--target", "y", *LEVELS, *options, "--out", tmp_path / "f.kalprox", "--quiet"]
     invoke("fit", tmp_path / "rows.jsonl", *fitted)

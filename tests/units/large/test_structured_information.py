@@ -325,7 +325,7 @@ def test_informations_can_be_pickled():
         (lambda: LastLayer([1, 1]), "last must be the number"),
         (lambda: LastLayer(9).start(np.zeros(5), 1.0), "last must fit the number of parameters, 5"),
         (lambda: LastLayer([7]).start(np.zeros(5), 1.0), "last must fit the number of parameters, 5"),
-        (lambda: structure_of("low-rank"), "structure must be 'dense', 'diagonal'"),
+        (lambda: structure_of("low-rank"), "structure must be 'dense', 'diagonal', 'low_rank', or one of"),
         (lambda: Diagonal().start(np.zeros(5), 0.0), "precision must be finite and > 0"),
         (lambda: Diagonal().start(np.zeros(5), np.ones(4)), "precision must be a number or have shape"),
         (lambda: Diagonal().start(np.zeros(2), 1.0).fold(np.ones((1, 3)), np.ones(1)), "D must have shape"),

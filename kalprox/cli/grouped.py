@@ -1,0 +1,84 @@
+"""Commands with many options: those that are needed first, and all of them in groups."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from kalprox.cli.kinds import KindOption
+
+__all__ = ["GroupedCommand", "grouped", "help_records"]
+
+_ALL = "kalprox: help with all options"
+
+
+def grouped(group: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds options to a command, in this order, as a group of its `GroupedCommand`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+            command.__click_params__[-1].group = group  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+class GroupedCommand(click.Command):
+    """A command with many options: --help shows those that are needed first, and --help-all shows all in groups.
+
+    Parameters
+    ----------
+    first : sequence of str
+        The names of the options that are needed first, in this order.
+    """
+
+    def __init__(self, *args: Any, first: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.first = first
+        self.params.append(
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                help="Show all options, and exit.",
+            )
+        )
+
+    def groups(self, ctx: click.Context) -> dict[str, list[click.Option]]:
+        """Return the options of each group; those of no group come last."""
+        found: dict[str, list[click.Option]] = {}
+        others: list[click.Option] = []
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option):
+                group = getattr(option, "group", None)
+                (others if group is None else found.setdefault(group, [])).append(option)
+        return found | {"Other options": others}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of all groups with --help-all, and those that are needed first with --help."""
+        groups = self.groups(ctx)
+        if not ctx.meta.get(_ALL):
+            by_name = {option.name: option for options in groups.values() for option in options}
+            groups = {"Options": [*(by_name[name] for name in self.first), *groups["Other options"]]}
+        for group, options in groups.items():
+            with formatter.section(group):
+                formatter.write_dl([record for option in options for record in help_records(option, ctx)])
+
+
+def help_records(option: click.Option, ctx: click.Context) -> list[tuple[str, str]]:
+    """Return what the help says of an option, and below it of the kinds that are its values."""
+    record = option.get_help_record(ctx)
+    if record is None:
+        return []
+    kinds = option.kinds() if isinstance(option, KindOption) else []
+    return [record, *((f"  {usage}", text) for usage, text in kinds)]
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()

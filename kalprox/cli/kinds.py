@@ -1,0 +1,167 @@
+"""Options whose values are entries of a registry, such as a penalty, with parameters: elasticnet,l1_ratio=0.2."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+__all__ = ["Kind", "KindChoice", "KindOption", "NumberOrKind", "RegistryChoice", "kind_given"]
+
+_SPANS = {
+    "s": timedelta(seconds=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+
+
+class RegistryChoice(click.Choice[str]):
+    """One of the names in a registry, which is imported only when the names are needed.
+
+    Parameters
+    ----------
+    module, registry : str
+        The registry is the dict or tuple `registry` of this module.
+    *others : str
+        Names to accept in addition.
+    """
+
+    def __init__(self, module: str, registry: str, *others: str) -> None:
+        self.module, self.registry, self.others = module, registry, others
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return *self.others, *getattr(import_module(self.module), self.registry)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if param is not None and value == param.default:
+            return value  # so that completing another option does not import the registry
+        return super().convert(value, param, ctx)
+
+
+class Kind(NamedTuple):
+    """The name of an entry of a registry, and the parameters that were given."""
+
+    name: str
+    parameters: dict[str, Any]
+
+    def made(self, registry: Mapping[str, Callable[..., Any]], option: str) -> Any:
+        """Return the object; raise a click.BadParameter if it has no such parameter, or refuses its value."""
+        kind: Any = registry[self.name]
+        known, hint = fields(kind), f"'{option}'"
+        whole = [field.name for field in known if field.type is int]
+        if unknown := [name for name in self.parameters if name not in [field.name for field in known]]:
+            has = f"has the parameters {', '.join(field.name for field in known)}" if known else "has no parameters"
+            raise click.BadParameter(f"{self.name} {has}; got {unknown[0]!r}.", param_hint=hint)
+        if any(field.default is MISSING and field.name not in self.parameters for field in known):
+            raise click.BadParameter(
+                f"{self.name} needs a parameter, as in {_usage(self.name, kind)}.", param_hint=hint
+            )
+        given = dict(self.parameters)
+        for name in whole:
+            value = given.get(name)
+            if isinstance(value, float) and value.is_integer():
+                given[name] = int(value)
+        try:
+            return kind(**given)
+        except (TypeError, ValueError) as error:
+            raise click.BadParameter(str(error), param_hint=hint) from None
+
+
+def _usage(name: str, kind: Any) -> str:
+    """Return how an entry of a registry is given on the command line.
+
+    >>> from kalprox.penalties import L1, ElasticNet
+    >>> _usage("elasticnet", ElasticNet), _usage("l1", L1)
+    ('elasticnet,l1_ratio=0.5', 'l1')
+    """
+    return ",".join([name, *(_parameter(field) for field in fields(kind) if _is_number(field))])
+
+
+def kind_given(kind: Any) -> str:
+    """Return how an object is given on the command line.
+
+    >>> from kalprox.forgetting import ByRow, ByTime
+    >>> kind_given(ByTime(7.0)), kind_given(ByRow(0.99))
+    ('time,half_life=7', '0.99')
+    """
+    values = {field.name: getattr(kind, field.name) for field in fields(kind)}
+    numbers = {name: f"{value:.15g}" for name, value in values.items() if isinstance(value, (int, float))}
+    if kind.name == "number":
+        return ",".join(numbers.values())
+    return ",".join([kind.name, *(f"{name}={number}" for name, number in numbers.items())])
+
+
+def _is_number(field: "Field[Any]") -> bool:
+    return field.default is MISSING or isinstance(field.default, (int, float))
+
+
+def _parameter(field: "Field[Any]") -> str:
+    return f"{field.name}={'NUMBER' if field.default is MISSING else field.default}"
+
+
+class KindChoice(RegistryChoice):
+    """The name of an entry of a registry, followed by parameters that are numbers, such as huber,threshold=2."""
+
+    name = "kind"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "KIND[,PARAMETER=NUMBER...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Kind):
+            return value
+        name, *pairs = value.split(",")
+        name = super().convert(name, param, ctx)
+        parameters: dict[str, Any] = {}
+        for pair in pairs:
+            key, given, number = pair.partition("=")
+            try:
+                parameters[key.strip()] = _number_or_span(number.strip())
+            except ValueError:
+                given = ""
+            if not given:
+                self.fail(f"expected PARAMETER=NUMBER, such as scale=2, after {name!r}; got {pair!r}.", param, ctx)
+        return Kind(name, parameters)
+
+
+def _number_or_span(text: str) -> float | timedelta:
+    """Return a number, or a time with a unit, such as 12h."""
+    try:
+        return float(text)
+    except ValueError:
+        found = re.fullmatch(r"([0-9.eE+-]+)\s*(s|min|h|d|w)", text)
+        if found is None:
+            raise
+        return float(found[1]) * _SPANS[found[2]]
+
+
+class NumberOrKind(KindChoice):
+    """A number in (0, 1], or one word, or the name of an entry of a registry with parameters."""
+
+    name = "number|kind"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "NUMBER|KIND[,PARAMETER=NUMBER...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return click.FloatRange(0, 1, min_open=True).convert(float(value), param, ctx)
+        except (TypeError, ValueError):
+            return value if value in self.others else super().convert(value, param, ctx)
+
+
+class KindOption(click.Option):
+    """An option whose values are the entries of a registry: the help says what each of them is."""
+
+    def kinds(self) -> list[tuple[str, str]]:
+        """Return how each entry is given, and its help."""
+        choice: Any = self.type
+        entries = getattr(import_module(choice.module), choice.registry)
+        return [(_usage(name, kind), kind.help.rstrip(".")) for name, kind in entries.items()]
