@@ -14,15 +14,8 @@ from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_level
 from kalprox.sources.cell_parsing import shown as cell_shown
 from kalprox.sources.encoding import BadCells, CellNotes, impossible
 from kalprox.sources.files import SourceError
-from kalprox.sources.formula_syntax import (
-    FUNCTIONS,
-    Factor,
-    load_formulaic,
-    marked,
-    marked_names,
-    parse_factor,
-    unmarked,
-)
+from kalprox.sources.formula_functions import context, load_formulaic, transform_state
+from kalprox.sources.formula_syntax import Factor, marked, marked_names, parse_factor, unmarked
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
@@ -59,8 +52,9 @@ class FormulaColumns(TableColumns):
         The classes of the target, if its cells are classes; the left-hand side is then a column.
     offset, exposure, low, high, time, time_is_date
         See `Columns`.
-    state : dict of str to dict of str to float
-        For each expression such as center(x) the mean, and for scale(x) the std, of all rows.
+    state : dict of str to dict
+        For each expression such as center(x) or bs(x, df=5) the mean of all rows, the knots, and so on; see
+        `kalprox.sources.formula_functions`.
     unseen : {"reject"}
         What becomes of a level that is not listed: a bad row.
     """
@@ -74,7 +68,7 @@ class FormulaColumns(TableColumns):
     booleans: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    state: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unseen: str = "reject"
     classes: tuple[str, ...] = ()
     offset: str | None = None
@@ -111,8 +105,9 @@ class FormulaColumns(TableColumns):
                     f"formula must not have {factor.text!r}: the reference {factor.reference!r} is no level of column "
                     f"{factor.levels[0]!r}, whose levels are {known}."
                 )
-            if not set(factor.stateful) <= set(self.state):
-                raise SourceError(f"formula must have the state of {factor.text!r}.")
+        stateful = {text for factor in self._factors for text in factor.stateful}
+        if stateful != set(self.state):
+            raise SourceError(f"formula must have the state of {', '.join(sorted(stateful)) or 'nothing'}.")
         widths = (np.prod([len(self.levels.get(name, "1")) for name in self._names(term)]) for term in self.terms)
         if sum(widths) > _MOST:
             raise SourceError(f"formula must not make more than {_MOST:,} columns; leave out interactions of levels.")
@@ -207,13 +202,8 @@ class FormulaColumns(TableColumns):
         for name, levels in self.levels.items():
             frame[name] = pandas.Categorical.from_codes([0, 0, 0], categories=list(levels))
         terms = ([("1",)] if self.intercept else []) + list(self.terms)
-        spec = _model_matrix(_formula(terms), frame).model_spec
-        for text, state in self.state.items():
-            found = spec.transform_state.get(_state_key(text))
-            if found is None:
-                raise SourceError(f"formula must have the expressions of its state; got {text!r}.")
-            found["center"], found["scale"] = state["mean"], state.get("std")
-        return spec
+        known = {_state_key(text): transform_state(text, state) for text, state in self.state.items()}
+        return _model_matrix(_formula(terms), frame, known).model_spec
 
 
 def number_frame(
@@ -259,18 +249,16 @@ def _formula(terms: list[tuple[str, ...]]) -> Any:
     return load_formulaic().SimpleFormula(made, _ordering="none")
 
 
-_CONTEXT = {name: getattr(np, name) for name in FUNCTIONS}
-
-
-def _model_matrix(formula: Any, frame: Mapping[str, Any]) -> Any:
+def _model_matrix(formula: Any, frame: Mapping[str, Any], state: dict[str, Any] | None = None) -> Any:
     """The model matrix of a formula or of a description, without a look at the variables of the caller."""
     pandas, errors = load_formulaic("pandas"), load_formulaic("formulaic.errors")
+    options = {} if state is None else {"transform_state": state}
     try:
         with np.errstate(all="ignore"):
             return formula.get_model_matrix(
-                pandas.DataFrame(marked_names(frame)), context=_CONTEXT, na_action="ignore", output="numpy"
+                pandas.DataFrame(marked_names(frame)), context=context(), na_action="ignore", output="numpy", **options
             )
-    except (errors.FormulaicError, ValueError, TypeError, KeyError, SyntaxError) as error:
+    except (errors.FormulaicError, ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError) as error:
         said = re.sub(r"\s+", " ", str(error))[:300]
         raise SourceError(f"formula must have terms that can be evaluated; formulaic says: {said}") from error
 
@@ -289,4 +277,5 @@ def _note_values(bad: BadCells, table: Any, values: np.ndarray, names: list[str]
         if at not in bad.cells:
             j = int(np.argmax(wrong[at]))
             value = cell_shown(table.column(columns[j][0]), at) if columns[j] else ""
-            bad.cells[at] = Cell(at, names[j], why_bad(values[at, j]), value)
+            outside = "bs(" in names[j] and np.isnan(values[at, j])
+            bad.cells[at] = Cell(at, names[j], Reason.OUTSIDE if outside else why_bad(values[at, j]), value)

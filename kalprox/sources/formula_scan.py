@@ -15,7 +15,8 @@ from kalprox.sources.encoding import BadCells, CellNotes
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.formula import FormulaColumns, factor_matrix, number_frame
-from kalprox.sources.formula_syntax import STATEFUL, Parsed, parse_factor, parse_formula
+from kalprox.sources.formula_functions import scan_of
+from kalprox.sources.formula_syntax import Parsed, parse_factor, parse_formula
 from kalprox.sources.inference import FeatureKinds, FirstRows, first_rows, holds_dates, infer_features
 from kalprox.sources.level_scan import LevelCounts, scan_levels
 from kalprox.sources.levels import in_order
@@ -187,22 +188,22 @@ def _columns(
     stateful = {text: inner for factor in factors for text, inner in factor.stateful.items()}
     open_levels = [name for name in kinds.levels if not given.get(name)]
     levels = {name: tuple(given[name] or ()) if given.get(name) else () for name in kinds.levels}
-    state: dict[str, dict[str, float]] = {}
+    state: dict[str, dict[str, Any]] = {}
     if open_levels or stateful:
         scan = _Scan(left, roles, kinds, open_levels, stateful, classes=bool(classes), time_is_date=time_is_date)
-        sums = [_Moments() for _ in stateful]
+        scans = [scan_of(text) for text in stateful]
         found: list[set[int]] = [set() for _ in open_levels]
         for X in blocks(scan):
-            for moments, values in zip(sums, X.T, strict=False):
-                moments.add(values)
+            for values_of, values in zip(scans, X.T, strict=False):
+                values_of.add(values)
             for seen, codes in zip(found, X.T[len(stateful) :], strict=True):
                 seen.update(np.unique(codes).astype(int).tolist())
             scan.check(max_levels)
         for name, seen in zip(open_levels, found, strict=True):  # of good rows
             levels[name] = in_order(level for level, code in scan.levels[name].items() if code in seen)
-        if any(not known for known in levels.values()) or any(moments.count < 2 for moments in sums):
+        if any(not known for known in levels.values()) or any(values_of.count < 2 for values_of in scans):
             raise SourceError(f"{first.file}: there are too few good rows to find {scan.needs}.")
-        state = {text: moments.state(text) for text, moments in zip(stateful, sums, strict=True)}
+        state = {text: values_of.state(text) for text, values_of in zip(stateful, scans, strict=True)}
     return FormulaColumns(
         parsed.terms,
         parsed.intercept,
@@ -226,33 +227,6 @@ class _Roles(NamedTuple):
     offset: str | None = None
     exposure: str | None = None
     time: str | None = None
-
-
-class _Moments:
-    """The count, mean and sum of squares about the mean of numbers that come in blocks."""
-
-    def __init__(self) -> None:
-        self.count, self.mean, self.squares = 0, 0.0, 0.0
-
-    def add(self, values: np.ndarray) -> None:
-        n = len(values)
-        if n == 0:
-            return
-        mean = float(values.mean())
-        apart, total = mean - self.mean, self.count + n
-        self.squares += float(((values - mean) ** 2).sum()) + apart**2 * self.count * n / total
-        self.mean += apart * n / total
-        self.count = total
-
-    def state(self, text: str) -> dict[str, float]:
-        """The mean, and the std where the expression `text` divides by it."""
-        function = text.partition("(")[0]
-        if "std" not in STATEFUL[function]:
-            return {"mean": self.mean}
-        std = float(np.sqrt(self.squares / (self.count - (function == "scale"))))
-        if std == 0:
-            raise SourceError(f"formula must not have {text!r}: its values are all {self.mean:g}. Leave it out.")
-        return {"mean": self.mean, "std": std}
 
 
 class _Scan(TableColumns):
@@ -286,7 +260,7 @@ class _Scan(TableColumns):
     def needs(self) -> str:
         """What is looked for, in words."""
         return ", ".join(
-            [*(f"the levels of {name!r}" for name in self.levels), *(f"the mean of {x}" for x in self.inner)]
+            [*(f"the levels of {name!r}" for name in self.levels), *(f"what {x} needs" for x in self.inner)]
         )
 
     @property

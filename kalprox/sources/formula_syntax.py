@@ -6,19 +6,18 @@ factor is checked first: it is refused unless each of its parts is in the lists 
 
 import ast
 import keyword
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kalprox.base.extras import load
 from kalprox.sources.files import SourceError
+from kalprox.sources.formula_functions import FUNCTIONS, STATEFUL, arguments_of, load_formulaic
 
 __all__ = [
-    "FUNCTIONS",
     "Factor",
     "Parsed",
-    "load_formulaic",
     "marked",
     "marked_names",
     "parse_factor",
@@ -26,14 +25,11 @@ __all__ = [
     "unmarked",
 ]
 
-FUNCTIONS = (
-    *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "cbrt", "abs", "sign"),
-    *("sin", "cos", "tan", "tanh", "arctan", "floor", "ceil"),
-)  # of numbers, by their names in NumPy
-STATEFUL = {"center": ("mean",), "scale": ("mean", "std"), "standardize": ("mean", "std")}
 _CONTRASTS = ("treatment", "sum", "helmert", "diff", "poly")  # of `contr`
 _PATSY = ("Treatment", "Sum", "Helmert", "Diff", "Poly")
-_STATE_OF_ROWS = ("bs", "cc", "cr", "cs", "lag", "hashed", "poly")
+_OF_OTHER_ROWS = ("lag", "hashed")
+_BASES = ("bs", "cr", "cc", "poly", "fourier")  # functions that make several columns
+_MOST = 100  # knots, or columns of a basis
 _LONGEST, _DEEPEST, _HIGHEST = 10_000, 50, 16  # characters, levels of nesting, exponents
 _NAME = re.compile(r"`([^`]+)`")
 _KEYWORD = re.compile(rf"`({'|'.join(keyword.kwlist)})`")
@@ -81,11 +77,6 @@ class Parsed(NamedTuple):
     target: str | None
     terms: tuple[tuple[str, ...], ...]
     intercept: bool
-
-
-def load_formulaic(name: str = "formulaic") -> Any:
-    """Import formulaic, or one of its modules; an error says what to install where it is missing."""
-    return load(name, "formula", "Formulas need")
 
 
 def parse_formula(formula: str) -> Parsed:
@@ -212,6 +203,34 @@ def _named(node: ast.AST) -> str | None:
     return None
 
 
+_EXPECTED = {
+    "df": f"a whole number up to {_MOST}",
+    "order": f"a whole number up to {_MOST}",
+    "degree": f"a whole number up to {_HIGHEST}",
+    "raw": "True or False",
+    "include_intercept": "True or False",
+    "constraints": "'center'",
+    "extrapolation": "'clip', 'extend', 'zero' or 'na'",
+    "knots": f"a list of up to {_MOST} numbers",
+    "period": "a number > 0",
+}  # the arguments of functions, in words
+
+
+def _is_argument(name: str, value: Any) -> bool:
+    """Whether a constant is allowed as the argument of a function of a formula."""
+    if name in ("df", "degree", "order"):
+        return type(value) is int and 1 <= value <= (_HIGHEST if name == "degree" else _MOST)
+    if name in ("raw", "include_intercept"):
+        return isinstance(value, bool)
+    if name == "constraints":
+        return value is None or value == "center"
+    if name == "extrapolation":
+        return value in ("clip", "na", "zero", "extend")
+    numbers = value if name == "knots" and isinstance(value, (list, tuple)) else [value]
+    finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+    return finite and len(numbers) <= _MOST and (name != "period" or value > 0)
+
+
 @dataclass
 class _Walk:
     """Goes over the parts of a factor."""
@@ -228,8 +247,8 @@ class _Walk:
     def refuse(self, why: str) -> SourceError:
         return SourceError(
             f"formula must not have {self.text[:200]}: {why}. Allowed are columns (in backticks where they are no "
-            f"identifiers), numbers, + - * / **, I(), C(), center(), scale(), poly(..., raw=True), and "
-            f"{', '.join(FUNCTIONS)}."
+            f"identifiers), numbers, + - * / **, I(), C(), fourier(), {', '.join(f'{name}()' for name in STATEFUL)}, "
+            f"and {', '.join(FUNCTIONS)}."
         )
 
     def name(self, node: ast.Name) -> str:
@@ -268,21 +287,16 @@ class _Walk:
     def call(self, node: ast.Call, depth: int, *, inside: bool) -> None:
         name = _function(node)
         plain = (name or "").removeprefix("np.")
-        if name == "poly" and not inside and depth == 0 and self._is_raw_poly(node):
-            self.number(node.args[0], depth + 1)
-            return
-        if name in _STATE_OF_ROWS:
-            raise self.refuse(
-                f"{name}() takes its knots or bases from the rows that it sees, which would be those of the first "
-                "block. Use poly(x, degree, raw=True) with a number as the degree, or a column that is made beforehand"
-            )
+        if name in _OF_OTHER_ROWS:
+            raise self.refuse(f"{name}() is not known here; make a column of it beforehand")
         stateful = name in STATEFUL
-        if not (stateful or name == "I" or plain in FUNCTIONS):
+        if not (stateful or name in ("I", "fourier") or plain in FUNCTIONS):
             raise self.refuse(f"a call of {ast.unparse(node.func)[:80]!r}")
-        if stateful and inside:
-            raise self.refuse(f"{name}() inside of another such function")
-        if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
-            raise self.refuse(f"{name}() takes one expression here")
+        if (stateful and inside) or (name in _BASES and depth > 0):
+            raise self.refuse(f"{name}() inside of another expression")
+        names = ("period", "order") if name == "fourier" else STATEFUL.get(name or "", ())
+        arguments = self.arguments(node, str(name), names)
+        stateful = stateful and arguments.get("raw") is not True
         self.number(node.args[0], depth + 1, inside=inside or stateful)
         if stateful:
             self.stateful[self.shown(node)] = self.shown(node.args[0])
@@ -294,20 +308,24 @@ class _Walk:
             text = re.sub(rf"\b{alias}\b", lambda _, name=name: f"`{name}`", text)  # type: ignore[misc]
         return text
 
-    def _is_raw_poly(self, node: ast.Call) -> bool:
-        degree = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "degree")]
-        raw = [k.value for k in node.keywords if k.arg == "raw"]
-        return (
-            len(node.args) >= 1
-            and len(degree) == 1
-            and isinstance(degree[0], ast.Constant)
-            and type(degree[0].value) is int
-            and 1 <= degree[0].value <= _HIGHEST
-            and len(raw) == 1
-            and isinstance(raw[0], ast.Constant)
-            and raw[0].value is True
-            and len(node.keywords) + len(node.args) == 3
-        )
+    def arguments(self, node: ast.Call, function: str, names: tuple[str, ...]) -> dict[str, Any]:
+        """Check the arguments of a call after the first, and return them."""
+        good = 0 < len(node.args) <= 1 + len(names) and not any(isinstance(value, ast.Starred) for value in node.args)
+        if not good or not all(keyword.arg in names for keyword in node.keywords):
+            takes = f" and {', '.join(names)}" if names else " here"
+            raise self.refuse(f"{function}() takes one expression{takes}")
+        try:
+            found = arguments_of(node, names)
+        except ValueError:
+            raise self.refuse(f"the arguments of {function}() after the first must be constants") from None
+        for name, value in found.items():
+            if not _is_argument(name, value):
+                raise self.refuse(f"{name} must be {_EXPECTED.get(name, 'a number')}; got {value!r}")
+        if function in ("cr", "cc") and found.get("df", 3) < 3:
+            raise self.refuse(f"{function}() has at least 3 degrees of freedom, df")
+        if function == "fourier" and "period" not in found:
+            raise self.refuse("fourier() needs the period of its waves, as in fourier(x, 24, order=2)")
+        return found
 
     def categories(self, node: ast.AST) -> None:
         """Check C(column), or C(column, contrasts)."""

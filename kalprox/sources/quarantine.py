@@ -41,6 +41,7 @@ class Reason(StrEnum):
     NUL = "NUL byte"
     NEGATIVE_WEIGHT = "negative weight"
     NO_EXPOSURE = "exposure not positive"
+    OUTSIDE = "outside of the range of the spline, which extrapolation='extend' or 'clip' in bs() allows"
     IMPOSSIBLE = "not possible for the likelihood"
     TOO_FEW = "too few fields"
     TOO_MANY = "too many fields"

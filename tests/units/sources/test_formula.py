@@ -19,8 +19,10 @@ from kalprox.jobs.model import TableModel
 from kalprox.model_file import ModelFileError
 from kalprox.sources.files import STDIN, Replay, SourceError
 from kalprox.sources.formula import FormulaColumns
+from kalprox.sources.formula_functions import load_formulaic, scan_of
 from kalprox.sources.formula_scan import infer_formula, infer_formula_of_table
-from kalprox.sources.formula_syntax import load_formulaic, parse_factor, parse_formula
+from kalprox.sources.formula_syntax import parse_factor, parse_formula
+from kalprox.sources.quarantine import Reason
 from kalprox.sources.table import Table
 
 
@@ -64,6 +66,11 @@ FORMULAS = [
     "y ~ C(g, Treatment('c')) + C(g, contr.treatment(base='b')):x",
     "y ~ (x + h + g)**2 - g:h",
     "y ~ 2:x + sqrt(h)",
+    "y ~ bs(x, df=5) + bs(log(x), 4) + g",
+    "y ~ bs(x, knots=[1.5, 2], degree=2, extrapolation='clip'):g",
+    "y ~ cr(x, df=4, constraints='center') + cc(h, df=4, constraints='center')",
+    "y ~ cr(x, knots=[1.2, 1.9], lower_bound=0, upper_bound=9, constraints='center')",
+    "y ~ poly(x, 3) + poly(`dep delay`, degree=2):g",
 ]
 
 
@@ -104,8 +111,8 @@ def test_dates_and_the_state_of_good_rows(tmp_path):
     )
     columns = infer_formula([path], "y ~ center(day) + scale(x) + g")
     assert columns.dates == ("day",) and columns.levels == {"g": ("a", "b")}  # c and d are in bad rows only
-    assert columns.state["center(day)"] == {"mean": 18263.0}
-    assert columns.state["scale(x)"] == pytest.approx({"mean": 3.0, "std": np.std([1, 2, 6], ddof=1)})
+    assert columns.state["center(day)"] == {"ddof": 1, "center": 18263.0, "scale": None}
+    assert columns.state["scale(x)"] == pytest.approx({"ddof": 1, "center": 3.0, "scale": np.std([1, 2, 6], ddof=1)})
     (block,) = Table(str(path), columns).blocks()
     assert [(row.row, row.column, row.reason) for row in block.bad] == [(4, "x", "missing"), (5, "y", "not a number")]
     assert block.X[:, 1].tolist() == [-1.0, 0.0, 1.0] or block.X[:, 0].tolist() == [-1.0, 0.0, 1.0]
@@ -154,11 +161,23 @@ REFUSED = {
     "log(x, out=h)": "takes one expression",
     "log(*x)": "takes one expression",
     "center(scale(x))": "inside of another",
-    "bs(x)": "from the rows that it sees",
-    "cr(x, df=3)": "from the rows that it sees",
-    "poly(x, 3)": "Use poly",
-    "lag(x)": "from the rows that it sees",
-    "hashed(g, levels=3)": "from the rows that it sees",
+    "bs(x, df=h)": "must be constants",
+    "bs(x, df=101)": "df must be a whole number up to 100; got 101",
+    "bs(x, df=4, x=1)": "takes one expression and df, knots",
+    "bs(x, extrapolation='raise')": "extrapolation must be 'clip', 'extend'",
+    "bs(x, knots=[1, open])": "must be constants",
+    "bs(x, knots=[1, 'a'])": "knots must be a list of up to 100 numbers",
+    "log(bs(x))": "inside of another expression",
+    "bs(center(x))": "inside of another expression",
+    "cr(x, df=2)": "at least 3 degrees of freedom",
+    "cr(x, constraints=[[1, 2]])": "constraints must be 'center'",
+    "poly(x, 17)": "degree must be a whole number up to 16",
+    "poly(x, 3, raw=1)": "raw must be True or False",
+    "fourier(h)": "needs the period",
+    "fourier(h, 0)": "period must be a number > 0",
+    "fourier(h, 24, order=1e9)": "order must be a whole number",
+    "lag(x)": "not known here",
+    "hashed(g, levels=3)": "not known here",
     "C(g, levels=['a'])": "takes a column, and a contrast",
     "C(log(x))": "takes a column, and a contrast",
     "C(g, contr.sum(__import__('os')))": "must be constants",
@@ -273,6 +292,9 @@ def test_a_model_file_never_runs_code(text, model, tmp_path):
     assert not marker.exists()
 
 
+SCALED = {"ddof": 1, "center": 1.0, "scale": 1.0}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -284,9 +306,11 @@ def test_a_model_file_never_runs_code(text, model, tmp_path):
         {"levels": {"g": []}},
         {"levels": {"g": ["a", "a"]}},
         {"state": {}},
-        {"state": {"scale(h)": {"std": 1.0}}},
-        {"state": {"scale(h)": {"mean": "x"}}},
-        {"state": {"scale(h)": {"mean": 1.0, "std": 1.0}, "__import__('os')": {"mean": 1.0}}},
+        {"state": {"scale(h)": {"scale": 1.0}}},
+        {"state": {"scale(h)": {"ddof": 1, "center": "x", "scale": 1.0}}},
+        {"state": {"scale(h)": {"ddof": 1, "center": float("nan"), "scale": 1.0}}},
+        {"state": {"scale(h)": SCALED, "scale(x)": SCALED}},
+        {"state": {"scale(h)": SCALED, "__import__('os')": SCALED}},
         {"numeric": []},
         {"categorical": {"a": ["b"]}},
         {"unseen": "zero"},
@@ -326,7 +350,7 @@ def test_the_command(path, tmp_path):
     for option in (["-y", "y"], ["--features", "x"], ["--exclude", "x"], ["--columns", str(out)], ["--no-intercept"]):
         text = invoke("fit", path, "--formula", "y ~ x", *option, code=2).output
         assert "cannot be used with --formula" in text
-    assert "--formula must not have bs(x)" in invoke("fit", path, "--formula", "y ~ bs(x)", code=3).output
+    assert "--formula must not have lag(x)" in invoke("fit", path, "--formula", "y ~ lag(x)", code=3).output
     text = invoke("fit", path, "--formula", "y ~ C(h)", "--max-levels", "5", code=3).output
     assert "allow more with --max-levels" in text
     invoke("fit", path, "--formula", "y ~ g*x", "--penalty", "group", "--out", out)
@@ -368,7 +392,7 @@ def test_standard_input_is_stored_to_find_levels(path):
         rows = sum(len(block) for block in Table("-", columns, stdin=stream).blocks())
         assert rows == 1500 and columns.names == ["x", "g[T.b]", "g[T.c]", "g[T.d]"]
     assert said == ["Storing standard input in a temporary file, to find the levels of 'g'."]
-    with pytest.raises(SourceError, match="to find the mean of center"):
+    with pytest.raises(SourceError, match="to find what center"):
         infer_formula([STDIN], "y ~ center(x)", stdin=Replay(io.BytesIO(data)), spool=1000)
 
 
@@ -389,3 +413,51 @@ def test_factors_are_found_with_their_columns():
     assert parse_factor("`a b`").lookup == "a b"
     assert parse_factor("scale(log(`a b` + x))").stateful == {"scale(log(`a b` + x))": "log(`a b` + x)"}
     assert parse_formula("y ~ " + ALLOWED).terms == (("x",), ("C(g)",), ("log(h)",))
+
+
+def test_waves_of_a_period(frame):
+    table = pa.Table.from_pandas(frame)
+    X = infer_formula_of_table("y ~ fourier(h, 12, order=2)", table).encode(table).X
+    angle = 2 * np.pi * frame.h.to_numpy() / 12
+    expected = np.column_stack([np.sin(angle), np.cos(angle), np.sin(2 * angle), np.cos(2 * angle)])
+    np.testing.assert_allclose(X, expected, atol=1e-14)
+
+
+def test_knots_of_many_rows_come_from_a_sample_that_is_spread_over_them():
+    """Sorted rows, in blocks of any length: the knots are those of all rows, and no value lies outside of the range."""
+    x = np.sort(np.random.default_rng(0).gamma(2, 2, 300_000))
+    states = []
+    for cuts in ([100_000, 200_000], [7, 131_072, 131_073, 250_001]):
+        scan = scan_of("bs(x, df=7)")
+        for part in np.split(x, cuts):
+            scan.add(part)
+        states.append(scan.state("bs(x, df=7)"))
+    assert states[0] == states[1] and 2 * len(x) / scan.every > 65_536 >= len(x) / scan.every
+    assert (states[0]["lower_bound"], states[0]["upper_bound"]) == (x[0], x[-1])
+    np.testing.assert_allclose(states[0]["knots"][4:8], np.quantile(x, np.linspace(0, 1, 6)[1:-1]), rtol=1e-4)
+
+
+def test_what_lies_outside_of_a_spline_is_a_bad_row_unless_it_is_extrapolated(frame):
+    table = pa.Table.from_pandas(frame)
+    beyond = table.set_column(table.column_names.index("x"), "x", [np.r_[frame.x.max() + 1, frame.x[1:]]])
+    found = infer_formula_of_table("y ~ bs(x, df=4)", table).encode(beyond)
+    assert [(cell.at, cell.reason) for cell in found.bad] == [(0, Reason.OUTSIDE)]
+    for how in ("clip", "extend"):
+        columns = infer_formula_of_table(f"y ~ bs(x, df=4, extrapolation='{how}')", table)
+        found = columns.encode(beyond)
+        assert not found.bad and np.isfinite(found.X).all()
+        assert (found.X[0] == columns.encode(table).X[frame.x.argmax()]).all() == (how == "clip")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("bs(x, df=2)", "`df` must be greater than 3"),
+        ("bs(x, df=5, knots=[1])", "both `df` and `knots`"),
+        ("poly(z, 4)", "too few for this degree"),
+    ],
+)
+def test_bases_that_cannot_be_found_are_refused(text, why, frame):
+    table = pa.Table.from_pandas(frame.assign(z=np.arange(len(frame)) % 3))
+    with pytest.raises(SourceError, match=why):
+        infer_formula_of_table(f"y ~ {text}", table)
