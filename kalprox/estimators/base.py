@@ -16,7 +16,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import all_usable
 from kalprox.engines.collections import predict_collection
 from kalprox.estimators.forking import lock_of
-from kalprox.estimators.frames import FrameEncoder, check_encoded, is_raw
+from kalprox.estimators.frames import FrameEncoder, as_frame, check_encoded, is_raw
 from kalprox.estimators.rows import Rows, checked_inputs, checked_offset, is_plain_row, plain_inputs, source_of
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_errors
@@ -219,6 +219,7 @@ class LearnerEstimator(BaseEstimator):
         if self.missing != settings.missing:
             with self._lock:  # of the parameters, this one alone is not about learning
                 self._learner.configure(Settings.of(**{**settings.parameters, "missing": self.missing}))
+        X = as_frame(X)
         if self._table is None or not is_raw(self._table.columns, X):
             plain = plain_inputs(self, X)
             found, good = checked_inputs(self, X) if plain is None else (plain, None)

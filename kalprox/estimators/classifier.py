@@ -28,7 +28,7 @@ from kalprox.estimators.classes import (
 )
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
-from kalprox.estimators.frames import is_raw
+from kalprox.estimators.frames import as_frame, is_raw
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.renamed import says_new_names
 from kalprox.estimators.rows import Given, Rows, with_nan
@@ -294,6 +294,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         >>> model.n_rows_seen_, model.coef_.round(3)
         (4, array([[0.45]]))
         """
+        X = as_frame(X)
         with self._lock:
             of_table = self._table is not None and is_raw(self._table.columns, X)
             if y is None and classes is None and of_table:

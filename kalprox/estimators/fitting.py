@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from kalprox.base.text import plain_number
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.classes import labels_of_targets
-from kalprox.estimators.frames import as_arrow, check_encoded, column_names, encode, frame_kind
+from kalprox.estimators.frames import as_arrow, as_frame, check_encoded, column_names, encode, frame_kind
 from kalprox.estimators.renamed import Renamed, says_new_names
 from kalprox.estimators.rows import (
     Given,
@@ -91,6 +91,7 @@ class Fitting(Streaming):
 
     def _fit(self, X: Any, y: Any, given: Given) -> Self:
         """Fit the model to rows as they were given; names of columns only with a formula."""
+        X = as_frame(X)
         with self._lock:
             if self.formula is not None:
                 return self._fit_formula(X, y, given)
@@ -126,7 +127,7 @@ class Fitting(Streaming):
 
     def _source(self, X: Any, y: Any, given: Given, settings: Settings, *, reset: bool) -> tuple[ArraySource, int, int]:
         """Return all rows of a model as a source, and how many of them are bad, or have no target."""
-        rows, rejected = checked_rows(self, X, y, given, reset=reset, settings=settings)
+        rows, rejected = checked_rows(self, as_frame(X), y, given, reset=reset, settings=settings)
         found, known = (rows, None) if self.missing == "raise" else labelled(rows)
         if known is not None and not known.any():
             raise ValueError(f"y has no target: all {len(known)} are missing. Nothing can be learned.")
@@ -262,7 +263,9 @@ class Fitting(Streaming):
         from kalprox.sources.formula_scan import formula_names, infer_formula_of_table
 
         if frame_kind(X) is None:
-            raise TypeError(f"With a formula, X must be a frame of pandas, polars or pyarrow; got {type(X).__name__}.")
+            raise TypeError(
+                f"With a formula, X must be a frame, such as one of pandas, polars or pyarrow; got {type(X).__name__}."
+            )
         if not self.fit_intercept:
             raise ValueError(
                 "fit_intercept must be True with a formula: leave the intercept out by 0 + in the formula."
@@ -412,6 +415,7 @@ class Fitting(Streaming):
         if y is None and self._table is not None:
             if str(self.formula).lstrip().startswith("~"):
                 raise ValueError(f"y must be given to score: the formula, {self.formula!r}, has no target.")
+            X = as_frame(X)
             encoded = self._encoder("weight", "cluster", "time").encode(X)
             y = encoded.y
             if self._table.columns.classes:

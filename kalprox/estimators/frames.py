@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
+from kalprox.engines.collections import is_collection
 from kalprox.sources.quarantine import BadRow
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from kalprox.sources.table_columns import TableColumns
 
 __all__ = [
+    "NO_FRAMES",
     "FrameEncoder",
     "as_arrow",
+    "as_frame",
     "check_encoded",
     "class_of",
     "column_names",
@@ -30,7 +33,8 @@ __all__ = [
     "same_columns",
 ]
 
-_FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
+_FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}  # which are read without a copy
+NO_FRAMES = (np.ndarray, list, tuple)
 _SHOWN = 5  # bad rows that a message shows
 _NUMBERS = (float, int, np.float64, np.int64)
 _WHOLE = 2.0**53  # float64 holds all whole numbers below it
@@ -39,7 +43,27 @@ _WHOLE = 2.0**53  # float64 holds all whole numbers below it
 def frame_kind(X: Any) -> str | None:
     """Return "pandas", "polars" or "pyarrow" for a frame of theirs, else None."""
     library, name = class_of(X)
-    return library if name in _FRAMES.get(library, ()) else None
+    return library if name == _FRAMES.get(library) else None
+
+
+def as_frame(X: Any) -> Any:
+    """Return a frame of any other library as a table of pyarrow, and everything else as it is.
+
+    A frame is what can be read by Arrow's protocol for streams: a relation of DuckDB, a record batch, a frame of
+    narwhals. One that is lazy is collected first.
+    """
+    if type(X) in NO_FRAMES or frame_kind(X) is not None or is_collection(X):
+        return X
+    if hasattr(X, "collect_schema") and not hasattr(X, "__arrow_c_stream__"):  # lazy
+        X = X.collect()
+    if frame_kind(X) is not None or not hasattr(X, "__arrow_c_stream__"):
+        return X
+    import pyarrow as pa
+
+    try:
+        return pa.table(X)
+    except (TypeError, ValueError):  # a single column
+        return X
 
 
 def class_of(value: Any) -> tuple[str, str]:
@@ -75,8 +99,6 @@ def is_raw(columns: "TableColumns", X: Any) -> bool:
     """
     kind = frame_kind(X)
     if kind is None:
-        if type(X).__name__ == "LazyFrame":
-            raise TypeError("X is a LazyFrame of polars: call collect() first.")
         if not scipy.sparse.issparse(X) and np.asarray(X).dtype.kind not in "fiub":
             raise TypeError(
                 f"X must be a frame of pandas, polars or pyarrow with the columns {', '.join(columns.features)}, or an "

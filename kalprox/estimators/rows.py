@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_feature_names, _check_sample_weight,
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import LARGEST, all_usable, check_finite, row_sizes, usable
-from kalprox.estimators.frames import class_of, column_names, frame_kind, same_columns
+from kalprox.estimators.frames import NO_FRAMES, class_of, column_names, frame_kind, same_columns
 from kalprox.learning.gaps import FILLED
 from kalprox.learning.pending import as_keys
 from kalprox.learning.rules import check
@@ -44,7 +44,6 @@ __all__ = [
 
 FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _FEW_ROWS = 64  # of a frame, which take no time to convert
-_NO_FRAMES = (np.ndarray, list, tuple)
 _NUMBERS = frozenset(map(np.dtype, "efdbhilqBHILQ"))  # those whose values float64 holds, or rounds as scikit-learn does
 # What may be done about missing features and targets.
 _IMPUTE, _KEYS = ", or set missing='drop' or missing='impute'", ", set missing='drop', or give keys"
@@ -199,7 +198,7 @@ def _has_known_names(model: Any, X: Any) -> bool:
     If not, scikit-learn says so; its check of the names takes as long as learning several rows.
     """
     names = vars(model).get("feature_names_in_")
-    kind = None if type(X) in _NO_FRAMES else frame_kind(X)
+    kind = None if type(X) in NO_FRAMES else frame_kind(X)
     if kind is None:
         return names is None
     columns = X.schema if kind == "pyarrow" else X.columns

@@ -10,7 +10,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import all_usable, check_finite, check_is
 from kalprox.base.memory import check_matrix
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
+from kalprox.estimators.frames import as_frame, check_encoded, frame_kind, is_raw
 from kalprox.estimators.rows import (
     FLOAT64,
     Given,
@@ -113,7 +113,7 @@ class Streaming(LearnerEstimator):
             check_offset(settings, given)
             _check_max_pending(max_pending)
             learner = self._learner if fitted else self._unfitted or Learner(settings)
-            linear = settings.is_exact
+            X, linear = as_frame(X), settings.is_exact
             may_lack = self.missing != "raise" or keys is not None
             of_frame = None
             reset = not fitted and self._unfitted is None
@@ -282,7 +282,7 @@ class Streaming(LearnerEstimator):
             settings, fitted, unchanged = self._settings_now()
             given = Given(sample_weight, offset=offset, exposure=exposure, times=times)
             check_offset(settings, given)
-            rows, rejected = self._rows_of_batch(X, y, given, settings, not fitted)
+            rows, rejected = self._rows_of_batch(as_frame(X), y, given, settings, not fitted)
             rows = rows if settings.is_exact else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             batch = rows.block()
