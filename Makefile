@@ -74,6 +74,7 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/house.py
 
 clean:
 	rm -rf .venv .bench .wheel dist docs/_build docs/gallery docs/reference/generated

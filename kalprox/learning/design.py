@@ -171,6 +171,21 @@ class Design(PickledFields):
             columns /= self.scale
         return inputs
 
+    def put_row(self, x: Array, row: Array) -> Array:
+        """Put the input of a row x into the memory of another one, and return it; without scales."""
+        if not self.intercept:
+            row[:] = x
+            return row
+        row[0] = 1.0
+        np.subtract(x, self.center, out=row[1:])  # type: ignore[arg-type]
+        if self.center_rest is not None:
+            row[1:] -= self.center_rest
+        return row
+
+    def residual(self, y: Any) -> Any:
+        """Return the digits of y about the offset."""
+        return (y - self.offset) - self.offset_rest
+
     def columns(self, inputs: Array) -> Array:
         """Return the rows of X whose inputs of h these are, up to rounding."""
         d = 0 if self.center is None else len(self.center)

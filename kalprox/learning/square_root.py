@@ -62,6 +62,8 @@ class SquareRootFilter(PickledFields):
         With forgetting, the sums of squares of the inputs, as much as it has left of each.
     walk : float
         The variance of the step that the intercept takes after every row; 0 if it takes none.
+    per_row : float
+        What a row leaves of those before it.
     """
 
     design: Design
@@ -75,6 +77,7 @@ class SquareRootFilter(PickledFields):
     time: float | None = None
     sizes: Array | None = None
     walk: float = 0.0
+    per_row: float = 1.0
 
     @classmethod
     def of(
@@ -108,7 +111,7 @@ class SquareRootFilter(PickledFields):
 
         `sizes` are the sums of squares of the inputs so far, and `time` is that of the last row.
         """
-        made = replace(self, forgetting=kind, sizes=sizes, time=time)
+        made = replace(self, forgetting=kind, sizes=sizes, time=time, per_row=kind.per_row)
         made.counts.width = made._width
         return made
 
@@ -170,16 +173,16 @@ class SquareRootFilter(PickledFields):
         """What `follow` says, in NumPy."""
         noise, spread, counts = self.noise() if predict else None, self._spread, self.counts
         rows = squares = count
-        left, forget = 1.0, self._left
+        left, forget = 1.0, self.per_row
         if forget != 1:  # see `kalprox.sources.forgetting`
             left = forget**count
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
             weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn
             self._fade(left)
-        inputs = self._input(x)
+        inputs = self.design.put_row(x, self.kernel.row)
         if self.sizes is not None:
             self.sizes += weight * (inputs * inputs)
-        error, leverage = self.kernel.learn_row(self._residual(y), weight)
+        error, leverage = self.kernel.learn_row(self.design.residual(y), weight)
         counts.rows += rows
         counts.squares += squares
         counts.elapsed = 1.0
@@ -195,11 +198,6 @@ class SquareRootFilter(PickledFields):
         """Whether nothing happens between rows, so that `take` learns those of a block as if they came one by one."""
         return self.forgetting is None and not self.walk
 
-    @property
-    def _left(self) -> float:
-        """What a row leaves of those before it."""
-        return 1.0 if self.forgetting is None else self.forgetting.per_row
-
     @cached_property
     def compiled(self) -> CompiledFollower | None:
         """What the compiled kernel sees of this filter; None if it is not there, or cannot let the intercept walk."""
@@ -214,7 +212,7 @@ class SquareRootFilter(PickledFields):
             design.offset,
             design.offset_rest,
             self.sizes,
-            left=self._left,
+            left=self.per_row,
             walk=self.walk,
             noise_var=self.noise_var,
         )
@@ -252,7 +250,7 @@ class SquareRootFilter(PickledFields):
         step of f by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None,
         and no update, if one of these is not finite. For one target, and a noise variance of 1.
         """
-        self._input(x)
+        self.design.put_row(x, self.kernel.row)
         error, leverage = self.kernel.learn_row(0.0, 0.0)
         before = -float(error[0])
         f = before + offset
@@ -264,22 +262,6 @@ class SquareRootFilter(PickledFields):
         self.counts.rows += weight
         self.counts.squares += weight
         return f, leverage, step, curvature
-
-    def _input(self, x: Array) -> Array:
-        """Put the input of a row x into the memory of the kernel for one row, and return it."""
-        row, design = self.kernel.row, self.design
-        if not design.intercept:
-            row[:] = x
-            return row
-        row[0] = 1.0
-        np.subtract(x, design.center, out=row[1:])  # type: ignore[arg-type]
-        if design.center_rest is not None:
-            row[1:] -= design.center_rest
-        return row
-
-    def _residual(self, y: Any) -> Any:
-        """Return the digits of y about the offset of the design."""
-        return (y - self.design.offset) - self.design.offset_rest
 
     # ---- a block ---------------------------------------------------------------------------------------
 
@@ -338,7 +320,7 @@ class SquareRootFilter(PickledFields):
         """Yield some rows at a time: which, the inputs of the free coordinates, and the targets left to these."""
         for start in range(0, len(X), _CHUNK):
             rows = slice(start, start + _CHUNK)
-            inputs, targets = self.design.rows(X[rows]), self._residual(y[rows])
+            inputs, targets = self.design.rows(X[rows]), self.design.residual(y[rows])
             if self.held is not None:
                 targets, inputs = targets - inputs @ self.held, inputs[:, self.free]
             yield rows, inputs, targets
@@ -366,7 +348,7 @@ class SquareRootFilter(PickledFields):
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
         if len(X) == 1 and self.targets is None and self.free is None:
-            self._input(X[0])
+            self.design.put_row(X[0], self.kernel.row)
             error, leverage = self.kernel.learn_row(0.0, 0.0)
             mean = (float(self.design.offset_rest) - float(error[0])) + float(self.design.offset)
             return np.array([mean]), np.array([leverage])
@@ -376,7 +358,7 @@ class SquareRootFilter(PickledFields):
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         if len(X) == 1 and self.targets is None and self.free is None:
-            f = float(self._input(X[0]).dot(self.kernel.theta[:, 0]))
+            f = float(self.design.put_row(X[0], self.kernel.row).dot(self.kernel.theta[:, 0]))
             return np.array([(f + float(self.design.offset_rest)) + float(self.design.offset)])
         return self.design.predictor(X, self.theta)
 
