@@ -265,7 +265,9 @@ class Predicting(LearnerEstimator):
             ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:
             warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
-        self._warn_of_warmup(self._belief)
+        folded = self._fitted.stream.folded
+        if folded is not None and folded.belief.message:  # which later rows may have ended; reading them folds them
+            self._warn_of_warmup(self._belief)
         if ends is not None:
             low, high = ends
             return found.mean - low * found.std, found.mean + high * found.std

@@ -149,14 +149,14 @@ def dead(kind, rows, seed=0):
     return X, X @ [1.0, 0.5, -1.0] + 0.5 * rng.normal(size=rows)
 
 
-LONG = [  # 0.99^80,000 is less than any number
-    (0.99, 80_000, 1000),
+LONG = [  # 0.99^75,000 is less than any number
+    (0.99, 75_000, 2500),
     (0.99, 1500, 1),
-    (ByTime(69.0), 80_000, 1000),
+    (ByTime(69.0), 75_000, 2500),
     (ByTime(69.0), 1500, 1),
-    (Window(500), 80_000, 700),
-    (RandomWalk(1e-4), 80_000, 1000),
-    (RandomWalk(0, intercept=1e-3), 80_000, 1000),
+    (Window(500), 20_000, 700),
+    (RandomWalk(1e-4), 20_000, 1000),
+    (RandomWalk(0, intercept=1e-3), 20_000, 1000),
 ]
 
 

@@ -165,14 +165,14 @@ def test_streams_with_groups_cover():
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["clustered", "batches", "times"])
 def test_streams_of_correlated_features_cover_row_by_row(case):
-    """Coverage of at least 93% of 36 intervals, but for a probability of 0.1%."""
+    """Coverage of at least 93% of 18 intervals, but for a probability of 0.1%."""
     n = 500
     about, settings, batch = {
         "clustered": ({"clusters": np.arange(n)}, {"coef_cov": "clustered"}, 1),
         "batches": ({}, {"coef_cov": "clustered"}, 5),
         "times": ({"times": np.arange(n) * 1.0}, {"forget": kp.forgetting.ByTime(1e6)}, 1),
     }[case]
-    assert _covered(12, n, about, batch, **settings) >= 36 - binom.ppf(0.999, 36, 0.07)
+    assert _covered(6, n, about, batch, **settings) >= 18 - binom.ppf(0.999, 18, 0.07)
 
 
 def test_standard_errors_of_few_rows_with_gaps_warn():

@@ -60,7 +60,7 @@ def test_marginalised_coefficients_are_unbiased_and_intervals_cover():
 @pytest.mark.slow
 @pytest.mark.parametrize(("missing", "batch"), [(0.1, None), (0.3, 25), (0.5, None), (0.5, 25)])
 def test_marginalised_coefficients_are_unbiased_for_any_share_of_gaps(missing, batch):
-    _check_unbiased_and_covering(missing, 40, n=800, batch=batch)
+    _check_unbiased_and_covering(missing, 24, n=800, batch=batch)
 
 
 @pytest.mark.slow

@@ -146,9 +146,9 @@ def test_a_row_far_from_all_others_is_not_certain():
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1e-6, 1.0])
 def test_coverage_of_coefficients_and_probabilities(alpha):
-    """95% intervals over 100 streams, with coefficients from the ridge prior; how many cover is binomial."""
+    """95% intervals over 50 streams, with coefficients from the ridge prior; how many cover is binomial."""
     covered, inside, tried, shown = 0, 0, 0, 0
-    for seed in range(100):
+    for seed in range(50):
         rng = np.random.default_rng(seed)
         X, b = rng.normal(size=(500, 3)), rng.normal(size=3)
         y = rng.random(500) < 1 / (1 + np.exp(-X @ b))

@@ -111,8 +111,8 @@ def test_a_sorted_stream_is_not_lost_on_the_plateau(link):
 @pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS)
 def test_sorted_streams_cover(link):
-    """At least 90% of 95% intervals, less what 20 seeds leave open."""
-    assert sorted_coverage(link, range(100, 120)) >= binom.ppf(0.005, 20, 0.9)
+    """At least 90% of 95% intervals, less what 12 seeds leave open."""
+    assert sorted_coverage(link, range(100, 112)) >= binom.ppf(0.005, 12, 0.9)
 
 
 def test_a_warm_up_that_has_not_ended_is_not_convergence():
@@ -267,13 +267,13 @@ def test_several_sorted_inputs_end_at_the_fit():
 
 @pytest.mark.slow
 def test_several_sorted_inputs_are_covered():
-    """At least 90% of 5 x 40 intervals, less what so many leave open."""
+    """At least 90% of 5 x 20 intervals, less what so many leave open."""
     covered = 0
-    for seed in range(40):
+    for seed in range(20):
         X, y, coef = sorted_inputs(seed)
         low, high = in_batches(KalproxRegressor(link="tanh", penalty=None, fit_intercept=False), X, y).coef_interval()
         covered += ((low <= coef) & (coef <= high)).sum()
-    assert covered >= binom.ppf(0.005, 200, 0.9)
+    assert covered >= binom.ppf(0.005, 100, 0.9)
 
 
 @pytest.mark.slow
@@ -402,7 +402,7 @@ def test_wide_classes_are_judged_by_what_the_rows_say(length):
     so that early ones, which are too extreme, may be told from later ones: this can be called drift.
     """
     words = {50.0: set(), 1.0: set()}
-    for seed in range(3):
+    for seed in range(1 if length == 1 else 3):
         X, y = classes_of(3000, 200, seed, 50**-0.5)
         for alpha, found in words.items():
             model = KalproxClassifier(alpha=alpha)
@@ -421,10 +421,10 @@ def test_wide_classes_are_judged_by_what_the_rows_say(length):
 @pytest.mark.parametrize("length", [1, 100, 1000])
 def test_false_alarms_about_classes_in_a_warm_up_are_few(length):
     words = []
-    for seed in range(300, 320):
+    for seed in range(300, 308 if length == 1 else 320):
         X, y = classes_of(1000, 50, seed, 0.28)
         model = KalproxClassifier(alpha=12.5)
         for i in range(0, 1000, length):
             model.partial_fit(X[i : i + length], y[i : i + length], classes=[0, 1])
         words.append(model.diagnostics_.verdict().word)
-    assert len(words) - words.count("calibrated") <= binom.ppf(0.995, 20, 0.02)
+    assert len(words) - words.count("calibrated") <= binom.ppf(0.995, len(words), 0.02)
