@@ -295,6 +295,8 @@ class Errors:
     def _sandwiched(self) -> Array | None:
         """The robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
 
+        The information of the prior and the penalty stands beside the scores of the rows: where these have the noise of
+        the model the covariance is that of the posterior, and what the rows say nothing about is as unknown as before.
         NaN with fewer than two rows or clusters, see `StandardErrors.why_no_std`.
         """
         kind, sandwich, posterior = self.belief.settings.coef_cov, self.belief.scores, self.posterior
@@ -308,10 +310,12 @@ class Errors:
         V = np.where(infinite, 0.0, unit)
         if sandwich.excess is not None:  # V^-1 is the information and the penalty
             V = np.linalg.solve(np.eye(len(V)) - V @ sandwich.excess, V)
-        C = V @ (M[0] if posterior.targets is None else M) @ V
-        if kind == "clustered":
-            C *= sandwich.count / (sandwich.count - 1)
-        return np.where(infinite, unit, C)
+        few = sandwich.count / (sandwich.count - 1) if kind == "clustered" else 1.0
+        M = few * (M[0] if posterior.targets is None else M)
+        if isinstance(posterior, InformationPosterior):  # where rows say nothing, what is known before them remains
+            before = posterior.per_target(known_before(posterior))
+            M = M + np.where(before != 0, before * self._noise_var[..., None, None], 0.0)
+        return np.where(infinite, unit, V @ M @ V)
 
     def _dof(self, K: Array | None = None) -> Array:
         """Return the degrees of freedom of intervals, shape () or (k,).
@@ -357,6 +361,18 @@ class Errors:
             squares = (parts**2).sum(axis=-1) + others**2 / max(rest, 1.0)
             worth = (parts.sum(axis=-1) + others) ** 2 / squares
         return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
+
+
+def known_before(posterior: InformationPosterior) -> list[Array]:
+    """Return the information of the prior and of the penalty at the estimate, in units of that of the noise."""
+    R = None if posterior.prior is None else np.asarray(posterior.prior.R)
+    before = 0.0 if R is None else R.T @ R
+    mean = np.asarray(posterior.mean)
+    found = []
+    for k, g in enumerate(posterior.penalties):
+        H = np.asarray(g.hessian(mean if mean.ndim == 1 else mean[:, k]))
+        found.append(before + (np.diag(H) if H.ndim == 1 else H))
+    return found
 
 
 def unit_covariance(posterior: Posterior) -> Array:
