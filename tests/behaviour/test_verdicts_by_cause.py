@@ -186,9 +186,9 @@ def test_change_points_of_few_negative_binomial_counts():
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [2, 3])
 def test_right_probabilities_of_classes_raise_few_alarms(m):
-    """2% are promised; of 60 streams, as many alarms as the binomial distribution allows with 0.999."""
+    """2% are promised; of 30 streams, as many alarms as the binomial distribution allows with 0.999."""
     alarms = 0
-    for seed in range(60):
+    for seed in range(30):
         rng = np.random.default_rng([13, seed])
         X = rng.normal(size=(1500, 3))
         y = drawn(rng, X @ rng.normal(size=(3, m)))
@@ -196,7 +196,7 @@ def test_right_probabilities_of_classes_raise_few_alarms(m):
             "calibrated",
             "too few rows to say",
         )
-    assert alarms <= stats.binom.ppf(0.999, 60, 0.02)
+    assert alarms <= stats.binom.ppf(0.999, 30, 0.02)
 
 
 @pytest.mark.slow
