@@ -77,10 +77,10 @@ def partition_collection(
     arrays = [
         a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(arrays, kinds, strict=True)
     ]
-    if arrays[0].ndim != 2 or arrays[1].ndim != 1:
+    if arrays[0].ndim != 2 or arrays[1].ndim not in ((1,) if labels else (1, 2)):
         raise ValueError(
-            f"X must have shape (n, d) and y (n,) on an engine; got {arrays[0].ndim} and {arrays[1].ndim} dimensions. "
-            "Fit one model per target, or set engine=None."
+            f"X must have shape (n, d), and y (n,){'' if labels else ' or (n, k)'}; got {arrays[0].ndim} and "
+            f"{arrays[1].ndim} dimensions."
         )
     partitions = partitions_of(tuple(arrays), n=n)
     if labels:

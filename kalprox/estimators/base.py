@@ -285,9 +285,7 @@ class LearnerEstimator(BaseEstimator):
 def _columns(model: Any, X: Any, *, method: str, **given: Any) -> Array:
     """Return what a method returns for rows of X, or the pair that it returns, as the columns of an array."""
     found = getattr(model, method)(X, **given)
-    if isinstance(found, tuple):
-        return np.column_stack(found)
-    return found[:, None] if method == "predict" else found
+    return np.column_stack(found) if isinstance(found, tuple) else found.reshape(len(found), -1)
 
 
 def filled(values: Array, good: Array | None) -> Array:

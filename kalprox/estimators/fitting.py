@@ -22,6 +22,7 @@ from kalprox.estimators.rows import (
 from kalprox.estimators.streaming import Streaming, check_offset, of_good_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.path import Path
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings
 from kalprox.penalties import penalty_of
@@ -241,6 +242,8 @@ class Fitting(Streaming):
             raise ValueError("Targets are missing, which needs engine=None: leave out these rows, or the engine.")
         if given.clusters is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
+        if len(getattr(y, "shape", ())) == 2:
+            check(settings, way="targets")
         weights, *others = given[:4]
         partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)
         quarantine = Quarantine(max_bad="100%" if self.missing == "drop" else None)

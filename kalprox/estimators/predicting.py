@@ -146,13 +146,20 @@ class Predicting(LearnerEstimator):
     def _predict_collection(
         self, X: Any, return_std: bool, sigma: Any, offset: Any, exposure: Any, time: float | None
     ) -> Any:
-        """Return lazy predictions: a Dask array or series, or with return_std two arrays or a frame; a Spark frame."""
+        """Return lazy predictions: a Dask array or series, or with return_std two arrays or a frame; a Spark frame.
+
+        Columns of frames are named mean and std, of several targets mean_y0 and so on.
+        """
         if not (sigma is None or np.ndim(sigma) == 0):
             raise ValueError("sigma of a Dask collection or a Spark frame must be one number: predict in parts.")
-        results = {"mean": float, "std": float} if return_std else {"mean": float}
+        several = self._belief.coef.ndim == 2
+        targets = [f"_{name}" for name in self._target_names()] if several else [""]
+        results = {f"{what}{target}": float for what in ("mean", "std")[: 1 + return_std] for target in targets}
         given = {"return_std": return_std, "sigma": sigma, "time": time}
         found = self._lazily("predict", X, results, {"offset": offset, "exposure": exposure}, **given)
-        return (found[:, 0], found[:, 1]) if return_std and not hasattr(found, "columns") else found
+        if not return_std or hasattr(found, "columns"):
+            return found
+        return (found[:, : len(targets)], found[:, len(targets) :]) if several else (found[:, 0], found[:, 1])
 
     def _predictive(
         self, X: Any, good: Array | None, offset: Array | None, sigma: Any, time: float | None = None
@@ -260,7 +267,10 @@ class Predicting(LearnerEstimator):
                 found = self._predictive(*self._inputs_and_offset(X, offset, exposure), sigma, at)
             else:
                 about = {"sigma": sigma, "offset": offset, "exposure": exposure, "time": time}
-                mean, std = self.predict(X, return_std=True, **about)
+                predicted = self.predict(X, return_std=True, **about)
+                if hasattr(predicted, "columns"):
+                    predicted = _columns_of_interval(predicted)
+                mean, std = predicted
                 found = Student(mean, std, noise.dof)
             ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:
@@ -369,3 +379,13 @@ def _checked_sigma(sigma: Any, n: int) -> Array:
 def _predicted(reader: Any, rows: Any, **more: Any) -> Any:
     """Return the predictive distributions for rows by what predicts them."""
     return reader.predict(rows, **more)
+
+
+def _columns_of_interval(frame: Any) -> tuple[Any, Any]:
+    """Return the means and the standard deviations of lazy predictions; raise a ValueError if there is no such pair."""
+    if hasattr(frame, "sparkSession") or "mean" not in frame.columns:
+        raise ValueError(
+            "Intervals of a Spark frame, and of a Dask dataframe with several targets, are made of its columns: use "
+            "predict with return_std=True."
+        )
+    return frame["mean"], frame["std"]
