@@ -312,9 +312,8 @@ class Errors:
             V = np.linalg.solve(np.eye(len(V)) - V @ sandwich.excess, V)
         few = sandwich.count / (sandwich.count - 1) if kind == "clustered" else 1.0
         M = few * (M[0] if posterior.targets is None else M)
-        if isinstance(posterior, InformationPosterior):  # where rows say nothing, what is known before them remains
-            before = posterior.per_target(known_before(posterior))
-            M = M + np.where(before != 0, before * self._noise_var[..., None, None], 0.0)
+        before = posterior.per_target(known_before(posterior))  # which remains where rows say nothing
+        M = M + np.where(before != 0, before * self._noise_var[..., None, None], 0.0)
         return np.where(infinite, unit, V @ M @ V)
 
     def _dof(self, K: Array | None = None) -> Array:
@@ -363,7 +362,7 @@ class Errors:
         return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
 
 
-def known_before(posterior: InformationPosterior) -> list[Array]:
+def known_before(posterior: Any) -> list[Array]:
     """Return the information of the prior and of the penalty at the estimate, in units of that of the noise."""
     R = None if posterior.prior is None else np.asarray(posterior.prior.R)
     before = 0.0 if R is None else R.T @ R
