@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 
@@ -77,11 +77,12 @@ class Kind(NamedTuple):
 def _usage(name: str, kind: Any) -> str:
     """Return how an entry of a registry is given on the command line.
 
-    >>> from kalprox.penalties import L1, ElasticNet
-    >>> _usage("elasticnet", ElasticNet), _usage("l1", L1)
-    ('elasticnet,l1_ratio=0.5', 'l1')
+    >>> from kalprox.forgetting import RandomWalk
+    >>> from kalprox.penalties import ElasticNet
+    >>> _usage("elasticnet", ElasticNet), _usage("walk", RandomWalk)
+    ('elasticnet,l1_ratio=0.5', 'walk,q=NUMBER[,intercept=NUMBER]')
     """
-    return ",".join([name, *(_parameter(field) for field in fields(kind) if _is_number(field))])
+    return name + "".join(map(_parameter, fields(kind)))
 
 
 def kind_given(kind: Any) -> str:
@@ -98,12 +99,13 @@ def kind_given(kind: Any) -> str:
     return ",".join([kind.name, *(f"{name}={number}" for name, number in numbers.items())])
 
 
-def _is_number(field: "Field[Any]") -> bool:
-    return field.default is MISSING or isinstance(field.default, (int, float))
-
-
 def _parameter(field: "Field[Any]") -> str:
-    return f"{field.name}={'NUMBER' if field.default is MISSING else field.default}"
+    """Return how a parameter is given; nothing if it is no number."""
+    if field.default is MISSING:
+        return f",{field.name}=NUMBER"
+    if field.default is None:
+        return f"[,{field.name}=NUMBER]" if {int, float} & {*get_args(field.type)} else ""
+    return f",{field.name}={field.default}" if isinstance(field.default, (int, float)) else ""
 
 
 class KindChoice(RegistryChoice):
@@ -124,7 +126,7 @@ class KindChoice(RegistryChoice):
             key, given, number = pair.partition("=")
             try:
                 parameters[key.strip()] = _number_or_span(number.strip())
-            except ValueError:
+            except (ValueError, OverflowError):
                 given = ""
             if not given:
                 self.fail(f"expected PARAMETER=NUMBER, such as scale=2, after {name!r}; got {pair!r}.", param, ctx)

@@ -103,6 +103,7 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
         (["--time", "t"], "--time is for forgetting by time: give --forget time,half_life="),
         (["--forget", "time,half_life=3"], "--forget time requires --time"),
         (["--forget", "time,half_life=soon", "--time", "t"], "expected PARAMETER=NUMBER"),
+        (["--forget", "time,half_life=1e30w", "--time", "t"], "expected PARAMETER=NUMBER"),
         (["--forget", "time,half_life=-1", "--time", "t"], "half_life must be finite and > 0"),
         (["--forget", "time", "--time", "t"], "time needs a parameter, as in time,half_life=NUMBER"),
         (["--forget", "window,size=3"], "window has the parameters rows; got 'size'"),
