@@ -104,7 +104,7 @@ def _parameter(field: "Field[Any]") -> str:
     if field.default is MISSING:
         return f",{field.name}=NUMBER"
     if field.default is None:
-        return f"[,{field.name}=NUMBER]" if {int, float} & {*get_args(field.type)} else ""
+        return f"[,{field.name}=NUMBER]" if {int, float, Any} & {field.type, *get_args(field.type)} else ""
     return f",{field.name}={field.default}" if isinstance(field.default, (int, float)) else ""
 
 
