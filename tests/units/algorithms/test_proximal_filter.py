@@ -400,9 +400,9 @@ def test_one_pass_over_the_papers_sigmoid_is_near_the_minimiser():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1.0, 3.0, 5.0])
-def test_the_papers_sigmoid_over_four_seeds(size):
+def test_the_papers_sigmoid_over_two_seeds(size):
     """n = 100,000: one pass within 1.2 of the minimiser's error for sizes 1 and 3; refined, the same minimum."""
-    results = [stream_beside_batch(size, 100_000, seed) for seed in range(4)]
+    results = [stream_beside_batch(size, 100_000, seed) for seed in range(2)]
     ratios = [ratio for ratio, _ in results]
     assert max(ratios) < (1.2 if size < 5 else 1.6), ratios
 
