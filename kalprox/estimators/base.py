@@ -206,6 +206,10 @@ class LearnerEstimator(BaseEstimator):
         """Return the names of several targets, or of the classes."""
         return self._class_names() or [f"y{k}" for k in range(np.atleast_2d(self._belief.coef).shape[0])]
 
+    def _is_raw(self, X: Any) -> bool:
+        """Whether X is a frame with the columns of the files, or of the formula, that the model was fitted to."""
+        return self._table is not None and is_raw(self._table.columns, X)
+
     def _inputs_and_offset(
         self, X: Any, offset: Any = None, exposure: Any = None
     ) -> tuple[Any, Array | None, Array | None]:
@@ -220,7 +224,7 @@ class LearnerEstimator(BaseEstimator):
             with self._lock:  # of the parameters, this one alone is not about learning
                 self._learner.configure(Settings.of(**{**settings.parameters, "missing": self.missing}))
         X = as_frame(X)
-        if self._table is None or not is_raw(self._table.columns, X):
+        if not self._is_raw(X):
             plain = plain_inputs(self, X)
             found, good = checked_inputs(self, X) if plain is None else (plain, None)
             added = checked_offset(self, offset, exposure, found.shape[0] if good is None else len(good))

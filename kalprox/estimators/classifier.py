@@ -28,7 +28,7 @@ from kalprox.estimators.classes import (
 )
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
-from kalprox.estimators.frames import as_frame, is_raw
+from kalprox.estimators.frames import as_frame
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.renamed import says_new_names
 from kalprox.estimators.rows import Given, Rows, with_nan
@@ -224,7 +224,14 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         return self._fit(X, y, Given(sample_weight, clusters, offset, None, times))
 
     def refine(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, clusters: Any = None, times: Any = None, *, offset: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        clusters: Any = None,
+        times: Any = None,
+        *,
+        offset: Any = None,
     ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
@@ -296,7 +303,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         """
         X = as_frame(X)
         with self._lock:
-            of_table = self._table is not None and is_raw(self._table.columns, X)
+            of_table = self._is_raw(X)
             if y is None and classes is None and of_table:
                 self._classes_of_stream(None)  # raises an error for weights that need all rows
                 return super().partial_fit(X, None, sample_weight, clusters, offset, times=times, keys=keys)
@@ -397,7 +404,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
     def prequential(  # type: ignore[override]
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         classes: Any = None,
         sample_weight: Any = None,
         times: Any = None,
@@ -434,11 +441,16 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         >>> proba.shape, bool(np.isfinite(proba[-1]).all())
         ((100, 2), True)
         """
+        X = as_frame(X)
         with self._lock:
-            labels = self._classes_of_stream(classes)
-            targets, given, names = self._targets_of(y, Given(sample_weight), labels)
-            with self._classes_until_done(*names):
-                mean, _ = super().prequential(X, targets, given.weights, times, offset=offset)
+            labels, of_table = self._classes_of_stream(classes), self._is_raw(X)
+            if y is None and of_table:
+                mean, _ = super().prequential(X, None, sample_weight, times, offset=offset)
+            else:
+                targets, given, names = self._targets_of(y, Given(sample_weight), labels)
+                weights = sample_weight if of_table else given.weights  # see `_weighted_by_class`
+                with self._classes_until_done(*names):
+                    mean, _ = super().prequential(X, targets, weights, times, offset=offset)
         return mean if mean.ndim == 2 else _of_both(mean)
 
     def _target_classes(self) -> Any:

@@ -128,7 +128,10 @@ class Fitting(Streaming):
 
     def _source(self, X: Any, y: Any, given: Given, settings: Settings, *, reset: bool) -> tuple[ArraySource, int, int]:
         """Return all rows of a model as a source, and how many of them are bad, or have no target."""
-        rows, rejected = checked_rows(self, as_frame(X), y, given, reset=reset, settings=settings)
+        if reset or not self._is_raw(X):
+            rows, rejected = checked_rows(self, X, y, given, reset=reset, settings=settings)
+        else:
+            rows, rejected, _ = self._rows_of_frame(X, y, given)
         found, known = (rows, None) if self.missing == "raise" else labelled(rows)
         if known is not None and not known.any():
             raise ValueError(f"y has no target: all {len(known)} are missing. Nothing can be learned.")
@@ -139,7 +142,7 @@ class Fitting(Streaming):
     def refine(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         clusters: Any = None,
         offset: Any = None,
@@ -154,7 +157,8 @@ class Fitting(Streaming):
         Parameters
         ----------
         X, y, sample_weight, clusters, offset, exposure, times
-            All rows that the model has learned; see `fit`.
+            All rows that the model has learned; see `fit`. Of a frame that has the target of the formula, or of the
+            files, y may be left out.
 
         Returns
         -------
@@ -171,17 +175,26 @@ class Fitting(Streaming):
         >>> bool(np.allclose(model.coef_, whole.coef_, rtol=1e-9)), model.n_passes_ < whole.n_passes_
         (True, True)
         """
-        given = Given(sample_weight, clusters, offset, exposure, times)
+        X, given = as_frame(X), Given(sample_weight, clusters, offset, exposure, times)
         with self._lock:
             learner = self._fitted.copy()
-            y, given, classes = self._targets_of(y, given, vars(self).get("classes_"))
-            with self._classes_until_done(*classes):
+            y, given, classes = self._known_targets(X, y, given)
+            with self._classes_until_done(*classes) if classes else nullcontext():
                 settings = self._checked_settings()
                 source, rejected, unlabelled = self._source(X, y, given, settings, reset=False)
                 learner.configure(settings)
                 learner.fit(source, refine=True)
                 learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
                 return self._keep(learner)
+
+    def _known_targets(self, X: Any, y: Any, given: Given) -> tuple[Any, Given, tuple[Any, ...]]:
+        """Return what `_targets_of` does for rows of a fitted model, whose frame may have its own targets."""
+        if not self._is_raw(X):
+            return self._targets_of(y, given, vars(self).get("classes_"))
+        if y is None:
+            return None, given, ()
+        y, _, classes = self._targets_of(y, given, vars(self).get("classes_"))
+        return y, given, classes
 
     def _warn_of_unseen(self, learner: Learner) -> None:
         """Warn if a column had no value in any row of a fit."""
@@ -374,11 +387,11 @@ class Fitting(Streaming):
         """
         with self._lock:
             learner, source = self._fitted.copy(), None
-            if (X is None) is not (y is None):
+            X = as_frame(X)
+            if (X is None) is not (y is None) and not (y is None and self._is_raw(X)):
                 raise ValueError("path needs both X and y, or neither of them.")
             if X is not None:
-                given = Given(sample_weight, None, offset, exposure, times)
-                y, given, _ = self._targets_of(y, given, vars(self).get("classes_"))
+                y, given, _ = self._known_targets(X, y, Given(sample_weight, None, offset, exposure, times))
                 source = self._source(X, y, given, learner.settings, reset=False)[0]
         path = learner.path(alphas, source)
         names, classes = self._coef_names(learner.belief), self._class_names()

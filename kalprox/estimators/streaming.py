@@ -10,7 +10,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import all_usable, check_finite, check_is
 from kalprox.base.memory import check_matrix
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.frames import as_frame, check_encoded, frame_kind, is_raw
+from kalprox.estimators.frames import as_frame, check_encoded, frame_kind
 from kalprox.estimators.rows import (
     FLOAT64,
     Given,
@@ -117,7 +117,7 @@ class Streaming(LearnerEstimator):
             may_lack = self.missing != "raise" or keys is not None
             of_frame = None
             reset = not fitted and self._unfitted is None
-            if self._table is not None and is_raw(self._table.columns, X):
+            if self._is_raw(X):
                 rows, rejected, of_frame = self._rows_of_frame(X, y, given)
             else:
                 look = not linear or may_lack
@@ -237,7 +237,7 @@ class Streaming(LearnerEstimator):
     def prequential(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         times: Any = None,
         *,
@@ -255,7 +255,8 @@ class Streaming(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), or (n, k) for a linear model
-            Unless missing="raise", a row without a target, NaN, is predicted and not learned.
+            Unless missing="raise", a row without a target, NaN, is predicted and not learned. May be left out if X is a
+            frame that has the target of the formula or of the files.
         sample_weight : array-like of shape (n,), optional
         times : array-like of shape (n,), or one time, optional
             See `fit`. Each row is predicted at its own time.
@@ -282,7 +283,11 @@ class Streaming(LearnerEstimator):
             settings, fitted, unchanged = self._settings_now()
             given = Given(sample_weight, offset=offset, exposure=exposure, times=times)
             check_offset(settings, given)
-            rows, rejected = self._rows_of_batch(as_frame(X), y, given, settings, not fitted)
+            X, of_frame = as_frame(X), None
+            if self._is_raw(X):
+                rows, rejected, of_frame = self._rows_of_frame(X, y, given)
+            else:
+                rows, rejected = self._rows_of_batch(X, y, given, settings, not fitted)
             rows = rows if settings.is_exact else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             batch = rows.block()
@@ -294,7 +299,7 @@ class Streaming(LearnerEstimator):
                 learner, found = _predicted_in_turn(learner, batch, known, settings)
                 learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + int((~known).sum()))
             learner.n_rejected += rejected
-            self._note(learned, rejected)
+            self._note(learned, rejected, of_frame)
             if unchanged:
                 self._learner = learner
             else:

@@ -109,7 +109,7 @@ def test_odd_cells_do_what_the_table_says(name, model, monkeypatch):
         outcome(models[0], lambda model: model.predict(pd.DataFrame([GOOD])))  # the columns of another frame
         found = outcome(models[0], call)
         with monkeypatch.context() as patch:
-            patch.setattr(frames._RowEncoder, "encode", lambda *args: None)
+            patch.setattr(frames.FrameEncoder, "_encode_row", lambda *args: None)
             assert outcome(models[1], call) == found
 
 
