@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 41_255,
+    "lines of code": 41_257,
     "files": 372,
     "isinstance": 453,
     "lines of a file": 385,
