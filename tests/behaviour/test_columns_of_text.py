@@ -238,3 +238,24 @@ def test_reasons_name_only_what_is_wrong(settings, lacks):
         KalproxRegressor(**settings, alpha="auto").fit(np.ones((5, 1)), np.ones(5))
     others = {"link='identity'", "likelihood='gaussian'"} - {lacks}
     assert not any(other in str(error.value) for other in others)
+
+
+@pytest.mark.parametrize("options", [[], ["--contrast", "full", "--no-intercept"], ["--hash-bits", "6", "--hash", "h"]])
+def test_a_coefficient_has_the_name_of_its_level(tmp_path, options):
+    rng = np.random.default_rng(0)
+    effects = {"a": 0.0, "b": 1.0, "c": 2.0, "d": 5.0}
+    frame = pd.DataFrame({"g": rng.choice(list(effects), 400, p=[0.4, 0.3, 0.2, 0.1]), "x": rng.normal(size=400)})
+    frame["h"] = rng.choice(["u", "v"], 400)
+    frame["y"] = frame["g"].map(effects) + frame["x"] + 0.01 * rng.normal(size=400)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "rows.csv", "-y", "y", *options, "--out", tmp_path / "m")
+    assert code == 0, said
+    model = kp.load(tmp_path / "m")
+    found = dict(zip(model.summary().to_frame()["name"], model.summary().to_frame()["coef"], strict=True))
+    named = {name.removeprefix("g="): coef for name, coef in found.items() if name.startswith("g=")}
+    assert len(named) == (4 if "full" in options else 3)
+    for level, coef in named.items():  # of all levels, differences are determined
+        assert coef - named.get("a", 0.0) == pytest.approx(effects[level], abs=0.02), level
+    new = frame[:5].assign(g=list("abcda"), x=0.0)
+    at = model.predict(new)
+    assert at == pytest.approx([0.0, 1.0, 2.0, 5.0, 0.0], abs=0.02)
