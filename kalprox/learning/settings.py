@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -314,8 +314,8 @@ def same(a: Any, b: Any) -> bool:
     """Whether two parameters are equal: numbers, names, arrays, or regularisers with equal fields."""
     if a is b:
         return True
-    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
-        return all(same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
+    if type(a) is type(b) and is_dataclass(a):
+        return all(same(getattr(a, one.name), getattr(b, one.name)) for one in fields(a))
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(np.array_equal(a, b))
