@@ -298,7 +298,7 @@ def test_mistakes_are_named():
         with pytest.raises(ValueError, match=r"without hash_bits needs structure=None.*Set hash_bits=18"):
             kind(structure="diagonal").learn_one({"a": 1.0}, y)
     for about, text in (
-        ({"structure": "diag"}, "structure must be 'dense', 'diagonal', or one of"),
+        ({"structure": "diag"}, "structure must be 'dense', 'diagonal', 'low_rank', or one of"),
         ({"penalty": "l1"}, "penalty='ridge' or None"),
         ({"forget": 0.9}, "forget=1"),
         ({"alpha": "auto"}, "needs a number as alpha, because"),
