@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Compiled modules are kept, whatever the machine says: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all pytest docs wheel-test attack bench uncertainty classes living large lint clean
+.PHONY: demo test test-all pytest faults docs wheel-test attack bench uncertainty classes living large lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -26,6 +26,10 @@ test-all: .venv/.spark
 
 pytest: .venv/.dev
 	$(BIN)/python -m pytest $(SELECT)
+
+# Deliberate faults in copies of the package: tests/behaviour must catch each by itself. make faults ARGS="--from 5"
+faults: .venv/.dev
+	$(BIN)/python tests/faults.py $(ARGS)
 
 # The site, into docs/_build/html: every example is run, and a warning is an error. What has not changed is not run again.
 docs: .venv/.docs
