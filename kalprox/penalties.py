@@ -335,6 +335,9 @@ class Box(Penalty):
     selection = None
     scale_free = True
 
+    def __post_init__(self) -> None:
+        self.regularizer(1.0)  # raises an error for bounds that leave nothing
+
     @property
     def by_position(self) -> bool:  # type: ignore[override]
         return bool(np.ndim(self.low) or np.ndim(self.high))

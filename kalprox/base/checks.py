@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.base.arrays import Array, eager, is_traced, masked, namespace
+from kalprox.base.arrays import Array, brief, eager, is_traced, masked, namespace
 
 _ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes little memory
 
@@ -66,7 +66,7 @@ def check_positive(name: str, value: Any, *, strict: bool = True) -> None:
     good = numbers > 0 if strict else numbers >= 0
     if not np.all(good & np.isfinite(numbers)):
         bound = "> 0" if strict else ">= 0"
-        raise ValueError(f"{name} must be finite and {bound}; got {value!r}.")
+        raise ValueError(f"{name} must be finite and {bound}; got {brief(value)}.")
 
 
 def check_fading(rho: Any) -> None:

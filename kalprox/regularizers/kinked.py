@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.arrays import Array, brief, namespace, pytree, static
 from kalprox.base.checks import check_positive, concrete
 from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
 
@@ -183,7 +183,10 @@ class Box(Kinked):
     def __post_init__(self) -> None:
         low, high = concrete(self.low), concrete(self.high)
         if low is not None and high is not None and not np.all((low <= high) & (low < np.inf) & (high > -np.inf)):
-            raise ValueError(f"low must be <= high, and both leave a finite value; got {self.low!r} and {self.high!r}.")
+            raise ValueError(
+                f"low must be <= high, and both must leave a finite value; got {brief(self.low)} and "
+                f"{brief(self.high)}."
+            )
 
     def pieces(self) -> Pieces:
         return Pieces(low=self.low, high=self.high)

@@ -110,6 +110,11 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
         (["--forget", "window,rows=2.5"], "must be a whole number >= 2"),
         (["--forget", "window,rows=12h"], "must be a whole number"),
         (["--penalty", "elasticnet,l1_ratio=12h"], "Invalid value for '--penalty'"),
+        (
+            ["--penalty", "box,low=1,high=0"],
+            "Invalid value for '--penalty': low must be <= high, and both must leave a",
+        ),
+        (["--forget", "walk,q=-1"], "Invalid value for '--forget': q must be finite and >= 0; got -1."),
         (["--forget", "time,half_life=3h", "--time", "t"], "has a unit, and column 't' holds numbers"),
         (["--forget", "time,half_life=3", "--time", "t", "--shuffle", 1], "--shuffle changes the order"),
         (
