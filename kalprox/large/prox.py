@@ -16,7 +16,7 @@ from kalprox.base.arrays import Array, cast_on_jax, is_traced, namespace, tree_m
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.low_rank import PlusLowRank, combined
 from kalprox.regularizers import Regularizer
-from kalprox.regularizers.base import Pieces, per_coordinate
+from kalprox.regularizers.base import Pieces
 from kalprox.solvers.prox import Prox
 from kalprox.solvers.squares import default_tol
 from kalprox.solvers.terms import GroupTerms, Terms, terms_of
@@ -51,7 +51,8 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
     Prox
     """
     xp = namespace(P, m, g)
-    g, pieces = cast_on_jax(g, m), _pieces_of(g, len(m))
+    g, pieces = cast_on_jax(g, m), g.pieces()
+    pieces = None if pieces is None else pieces.each(len(m))
     if g.is_zero:
         return Prox(m, xp.ones(m.shape, bool), xp.zeros((), m.dtype), xp.asarray(0), xp.asarray(True))
     if _is_quadratic(pieces) if pieces is not None else g.root(len(m)) is not None:
@@ -113,10 +114,10 @@ def diagonal_hessian(g: Regularizer, theta: Array) -> Array:
 
 def ridge_of(g: Regularizer, d: int) -> Array | None:
     """Return the weights of g = 1/2 sum_i l_i theta_i^2, if that is what it is and all are positive, else None."""
-    pieces = _pieces_of(g, d)
+    pieces = g.pieces()
     if pieces is None or not _is_quadratic(pieces) or is_traced(pieces.l2) or not np.all(np.asarray(pieces.l2) > 0):
         return None
-    return pieces.l2
+    return pieces.each(d).l2
 
 
 def _with_groups(P: PlusLowRank, g: GroupTerms, free: Array, theta: Array) -> PlusLowRank:
@@ -140,18 +141,11 @@ def _with_groups(P: PlusLowRank, g: GroupTerms, free: Array, theta: Array) -> Pl
     return P.with_base(replace(base, dense=tuple(dense))).restricted(free)
 
 
-def _pieces_of(g: Regularizer, d: int) -> Pieces | None:
-    """Return the pieces of g with one entry per coordinate, or None."""
-    pieces = g.pieces()
-    if pieces is None:
-        return None
-    return Pieces(*(per_coordinate(value, d, name) for name, value in pieces._asdict().items()))
-
-
 def _is_quadratic(pieces: Pieces) -> bool:
     if is_traced(pieces.l1, pieces.low, pieces.high):
         return False
-    return bool((pieces.l1 == 0).all() and (pieces.low == -np.inf).all() and (pieces.high == np.inf).all())
+    l1, _, low, high = map(np.asarray, pieces)
+    return bool((l1 == 0).all() and (low == -np.inf).all() and (high == np.inf).all())
 
 
 def _answer(P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array, inner: Terms | None = None) -> Prox:

@@ -12,7 +12,6 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Pieces
-from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.newton import search
 from kalprox.solvers.squares import Squares, free_step
 
@@ -130,7 +129,7 @@ class Coordinates:
 
     def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces, rows: Any = None) -> None:
         d, self.rows = R.shape[1], rows
-        l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
+        l1, l2, low, high = (np.asarray(a, float) for a in pieces.each(d))
         if (l2 > 0).any():  # a quadratic penalty counts as more rows of data
             R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
         c = column_norms(R)

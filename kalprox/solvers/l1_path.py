@@ -20,7 +20,6 @@ from scipy.linalg.lapack import dpotrf, dtrttp
 
 from kalprox.linalg.triangle import column_norms, product, rounding, solve_triangular
 from kalprox.regularizers import Pieces
-from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.squares import default_tol
 
 __all__ = ["l1_minimiser", "l1_path", "l1_start"]
@@ -69,7 +68,7 @@ def l1_minimiser(R: np.ndarray, z: np.ndarray, pieces: Pieces) -> np.ndarray | N
     array([3.  , 0.25])
     """
     d = R.shape[1]
-    l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
+    l1, l2, low, high = (np.asarray(a, float) for a in pieces.each(d))
     kinked = l1 > 0
     if np.isfinite(low).any() or np.isfinite(high).any() or not kinked.any():
         return None

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from kalprox.regularizers import Pieces, Regularizer
-from kalprox.regularizers.base import per_coordinate
 
 __all__ = ["GroupTerms", "PieceTerms", "Terms", "terms_of", "within_bounds"]
 
@@ -102,8 +101,7 @@ class PieceTerms(Terms):
     def __init__(self, g: Regularizer, pieces: Pieces, d: int) -> None:
         super().__init__(g)
         self.smooth = bool(g.smooth)
-        named = pieces._asdict().items()
-        self.pieces = Pieces(*(per_coordinate(np.asarray(v, float), d, name) for name, v in named))
+        self.pieces = Pieces(*(np.asarray(a, float) for a in pieces.each(d)))
 
     def value(self, t: np.ndarray) -> float:
         l1, l2 = self.pieces[:2]
