@@ -251,11 +251,10 @@ class Structured(Counted):
         free = g.free(theta)
         held = None if not is_traced(free) and bool(free.all()) else ~free
         P = with_curvature(self.precision, cast_on_jax(g, self.mean), theta)
-        fading = self.fading if is_traced(self.rows) or float(self.fading) != 1 else 1.0
         kept = self._prior_diagonal
         if g.separable:
             kept = kept + diagonal_hessian(g, theta)
-        return StructuredFactor(P, held, fading, kept)
+        return StructuredFactor(P, held, self.fading, kept)
 
 
 def piece_rows(rank: int) -> int:

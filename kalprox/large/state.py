@@ -121,11 +121,9 @@ class StructuredBelief(Belief):
 
     @cached_property
     def posterior(self) -> Posterior:
-        g = coef_regularizer(self.settings, self.fixed)
-        held = None if g.smooth else ~np.asarray(g.free(self.data.mean))
-        return StructuredPosterior(
-            self.data, held if held is not None and held.any() else None, self.noise_found, self.likelihood
-        )
+        free = np.asarray(coef_regularizer(self.settings, self.fixed).free(self.data.mean))
+        held = None if free.all() else ~free
+        return StructuredPosterior(self.data, held, self.noise_found, self.likelihood)
 
     @property
     def converged(self) -> bool:

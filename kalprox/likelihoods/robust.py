@@ -9,7 +9,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood, normal_quadrature
-from kalprox.likelihoods.parameters import plain, stacked
+from kalprox.likelihoods.parameters import plain
 from kalprox.predictive import FromMoments, standard_quantile
 from kalprox.predictive import Student as StudentPrediction
 
@@ -112,15 +112,8 @@ class Robust(Likelihood):
         return Huber(_MEDIAN_LIKE, scale=self.scale)
 
     @property
-    def learns(self) -> bool:
-        return self.scale is None or self.spread is None
-
-    @property
-    def numbers(self) -> Array:
-        return stacked(self.scale, self.spread)
-
-    def with_numbers(self, numbers: Array) -> Self:
-        return replace(self, scale=numbers[0], spread=numbers[1])  # type: ignore[type-var]
+    def _names(self) -> tuple[str, ...]:
+        return "scale", "spread"
 
     def with_model_numbers(self) -> Self:
         known = self.spread is not None
