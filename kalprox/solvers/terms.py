@@ -29,7 +29,7 @@ def within_bounds(theta: np.ndarray, p: np.ndarray, low: Any, high: Any) -> np.n
 class Terms:
     """A regulariser g: its value, its subdifferential, its curvature, and its prox in a diagonal metric.
 
-    This one is smooth and a sum over coordinates; the others say where they differ.
+    This one is smooth, and its Hessian is a diagonal or a dense matrix; the others say where they differ.
     """
 
     smooth = True
@@ -49,7 +49,7 @@ class Terms:
     def curvature(self, t: np.ndarray) -> Curvature:
         """Return the product with the Hessian of g at t, and its diagonal; zero where g is not smooth."""
         h = np.asarray(self.g.hessian(t), float)
-        return (lambda v: h * v), h
+        return ((lambda v: h * v), h) if h.ndim == 1 else ((lambda v: h @ v), np.diagonal(h))
 
     def free(self, t: np.ndarray) -> np.ndarray:
         """Return which coordinates are at no kink and no bound."""
@@ -70,14 +70,6 @@ class Terms:
     def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Return p, changed by rounding where theta + p would lie outside the bounds."""
         return p
-
-
-class DenseTerms(Terms):
-    """A smooth g whose Hessian is a dense matrix."""
-
-    def curvature(self, t: np.ndarray) -> Curvature:
-        h = np.asarray(self.g.hessian(t), float)
-        return (lambda v: h @ v), np.diagonal(h)
 
 
 class RootTerms(Terms):
@@ -231,11 +223,9 @@ def terms_of(g: Regularizer, d: int) -> Terms:
         return GroupTerms(g, *groups)
     if (root := g.root(d)) is not None:
         return RootTerms(g, np.asarray(root, float))
-    if g.smooth and g.separable:
-        return Terms(g)
-    if d > _MOST_DENSE or not g.smooth:
+    if not g.smooth or (d > _MOST_DENSE and not g.separable):
         raise ValueError(
             f"structure needs a regulariser that is a sum over coordinates, GroupL1, or quadratic; the Hessian of "
             f"{type(g).__name__} is a dense matrix of {d:,} x {d:,} numbers. Use structure=None, or another one."
         )
-    return DenseTerms(g)
+    return Terms(g)
