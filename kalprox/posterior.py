@@ -387,7 +387,7 @@ class InformationPosterior(Posterior):
         if pieces is None:
             return start
         R, z, _ = self.known.compact()
-        return l1_start(R, z, pieces, start, float(rows))
+        return l1_start(R, z, pieces, start)
 
     @cached_property
     def factors(self) -> list[Factor | WideFactor]:

@@ -15,13 +15,14 @@ from kalprox.information.linearized import Linearized, curvature_along, curvatur
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import square
 from kalprox.models import Model, Predictor
+from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.prox import prox
 from kalprox.solvers.terms import within_bounds
 from kalprox.sources import Source
 
-__all__ = ["Point", "Problem", "about", "descend", "relative_length"]
+__all__ = ["Point", "Problem", "Reading", "about", "descend", "relative_length"]
 
 
 class Local(Protocol):
@@ -127,6 +128,16 @@ class Point(NamedTuple):
         return rounding
 
 
+class Reading(NamedTuple):
+    """What the rows, the prior and g say at a minimum; see `kalprox.algorithms.refine.Refined` for its fields."""
+
+    information: Any
+    noise: Noise
+    dof: float
+    cov: Array | None
+    var: Array
+
+
 class Problem:
     """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far.
 
@@ -147,6 +158,7 @@ class Problem:
         self.before = prior
         self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
         self.passes, self.watch = 0, watch
+        self.products = 0  # with the Jacobian or its transpose, each a pass, where there is no matrix
 
     def count_pass(self) -> None:
         """Count a pass, which begins, and report the number of passes."""
@@ -178,15 +190,6 @@ class Problem:
         eps = float(np.finfo(np.dtype(rows.information.T.dtype)).eps)
         about = rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta), rows.sums, eps
         return Point(theta, local, columns, *about)
-
-    def information(self, point: Point) -> Information:
-        """Return the information of the rows, linearised at a point; one pass if it is not what the descent used."""
-        assert point.information is not None
-        if not self.likelihood.majorizes:
-            return point.information
-        rows: Linearized | None = self.over_rows(linearize, point.theta, descent=False)
-        assert rows is not None and rows.information is not None
-        return rows.information
 
     def errors(self, theta: Array) -> Array:
         """Make one pass for the errors at theta, from which the first value of a parameter is found."""
@@ -258,8 +261,23 @@ class Problem:
     def edf(self, point: Point) -> float:
         """Return the effective degrees of freedom of the fit at a point."""
         assert point.information is not None
-        information = about(point.information, point.theta)
-        return float(InformationPosterior(information, self.regularizer, prior=self.before, mean=point.theta).edf)
+        return float(self._posterior(point, point.information).edf)
+
+    def read(self, point: Point, gamma: float | None) -> Reading:
+        """Return what is known at a point; one pass if the descent used another linearisation there."""
+        information = point.information
+        if self.likelihood.majorizes:
+            rows: Linearized | None = self.over_rows(linearize, point.theta, descent=False)
+            information = None if rows is None else rows.information
+        assert information is not None
+        posterior = self._posterior(point, information, gamma=gamma, likelihood=self.likelihood)
+        cov, dof = posterior.cov(), float(information.effective_rows) - float(posterior.edf)
+        return Reading(posterior.data, posterior.noise, dof, cov, np.diag(cov))
+
+    def _posterior(self, point: Point, information: Information, **options: Any) -> InformationPosterior:
+        """Return the posterior at a point, given the information of theta less the point."""
+        data = about(information, point.theta)
+        return InformationPosterior(data, self.regularizer, prior=self.before, mean=point.theta, **options)
 
 
 def about(information: Information, shift: Array) -> Information:

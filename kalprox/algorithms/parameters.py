@@ -13,7 +13,15 @@ from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
 from kalprox.sources import Block
 
-__all__ = ["first_numbers", "guessed_numbers", "learned_by", "next_numbers", "parameter_matters", "warn_of_outliers"]
+__all__ = [
+    "first_numbers",
+    "guessed_numbers",
+    "learned_by",
+    "next_numbers",
+    "outliers_of",
+    "parameter_matters",
+    "warn_of_outliers",
+]
 
 _GUESSED = 10.0  # the weight of a guess, in rows
 _MANY = 100  # rows, before which a share of outliers says little
@@ -54,6 +62,13 @@ def next_numbers(
     if not held and not is_traced(found):
         warn_of_outliers(given, learned, found)
     return found
+
+
+def outliers_of(given: Likelihood, learned: Learned | None) -> float | None:
+    """Return the number of rows that were outliers for a robust likelihood; None if the likelihood is not robust."""
+    if not given.majorizes:
+        return None
+    return 0.0 if learned is None else float(learned.sums[-2])
 
 
 def warn_of_outliers(given: Likelihood, before: Learned, now: Learned) -> None:

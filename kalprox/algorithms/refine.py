@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kalprox.algorithms.alternation import descend_jointly
-from kalprox.algorithms.descent import Point, Problem, about
+from kalprox.algorithms.descent import Point, Problem
 from kalprox.base.arrays import Array, brief
 from kalprox.base.checks import check_is, check_positive, check_vector
 from kalprox.display.progress import progress_bar
@@ -30,7 +30,6 @@ from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
-from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
@@ -262,22 +261,37 @@ def refine(
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
-    kind, read = (Problem, _read) if dense else _of_structure(form)
+    kind = Problem if dense else _of_structure(form)
     rows = as_source(source, keep_sparse=not dense)
     with progress_bar("passes", shown=progress) as watch:
         problem = kind(model, likelihood, regularizer, counted_source(rows, weight_kind), prior, watch)
         point, left, change = _descended(problem, rows, weight_kind, theta, max_passes, tol, exact)
-        verdict = _verdict(problem, point, left, change, max_passes, tol)
-        result = read(problem, point, gamma, *verdict)
+        converged, message = _verdict(problem, point, left, change, max_passes, tol)
+        read = problem.read(point, gamma)
         watch(problem.passes, None)
-    return result
+    return Refined(
+        mean=point.theta,
+        cov=read.cov,
+        var=read.var,
+        passes=problem.passes,
+        converged=converged,
+        objective=point.objective,
+        message=f"{message} {read.noise.reason}".strip(),
+        noise_var=float(read.noise.variance),
+        dof=read.dof,
+        information=read.information,
+        noise_dof=float(read.noise.dof),
+        likelihood=problem.likelihood,
+        sums=point.sums,
+        products=problem.products,
+    )
 
 
-def _of_structure(structure: Structure) -> tuple[type[Problem], Callable[..., Refined]]:
-    """Return the problem whose covariance is that of a structure, and what reads its result."""
-    from kalprox.large.refinement import MatrixFreeProblem, read_refined
+def _of_structure(structure: Structure) -> Callable[..., Problem]:
+    """Return what makes the problem whose covariance is that of a structure."""
+    from kalprox.large.refinement import MatrixFreeProblem
 
-    return MatrixFreeProblem, partial(read_refined, structure)
+    return partial(MatrixFreeProblem, structure)
 
 
 def _descended(
@@ -407,30 +421,6 @@ def _separates(problem: Problem, point: Point, left: float, max_passes: int) -> 
     if not (np.abs(p) > _RUNNING * np.abs(point.theta)).any() or problem.predicted(point, p) > _NOTHING:
         return False
     return left > _RUNNING if problem.passes >= max_passes else problem.largest_move(point.theta, p) > _MOVED
-
-
-def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, message: str) -> Refined:
-    """Return the result, from the linearisation of all rows at the last point."""
-    information, theta = about(problem.information(point), point.theta), point.theta
-    posterior = InformationPosterior(
-        information, problem.regularizer, gamma=gamma, prior=problem.before, mean=theta, likelihood=problem.likelihood
-    )
-    noise, cov = posterior.noise, posterior.cov()
-    return Refined(
-        mean=theta,
-        cov=cov,
-        var=np.diag(cov),
-        passes=problem.passes,
-        converged=converged,
-        objective=point.objective,
-        message=f"{message} {noise.reason}".strip(),
-        noise_var=float(noise.variance),
-        dof=float(information.effective_rows) - float(posterior.edf),
-        information=information,
-        noise_dof=float(noise.dof),
-        likelihood=problem.likelihood,
-        sums=point.sums,
-    )
 
 
 def _why_not_finite(problem: Problem, theta: Array) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.algorithms.parameters import learned_by, outliers_of
 from kalprox.algorithms.problem import Problem
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows, refine_held, skew_of
@@ -49,6 +50,20 @@ class FilterState(ABC):
         """The noise variance, given or learned from the residuals, and its degrees of freedom."""
         found: Noise = self.posterior.noise
         return found
+
+    @property
+    def outliers(self) -> float | None:
+        """The number of rows that were outliers for a robust likelihood, as much as forgetting has left of each.
+
+        A row is one if its error is larger than that of all but one of 1,000 good rows, under the belief before it, or
+        under the estimate of a warm-up. None if the likelihood is not robust.
+        """
+        return outliers_of(self.problem.likelihood, self._known)
+
+    @property
+    def _known(self) -> Learned | None:
+        """What is known of the likelihood's parameter."""
+        return self.learned
 
     @abstractmethod
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
@@ -160,16 +175,8 @@ class ProximalState(FilterState):
         return self._refined.likelihood if self._refines else super().likelihood
 
     @property
-    def outliers(self) -> float | None:
-        """The number of rows that were outliers for a robust likelihood, as much as forgetting has left of each.
-
-        A row is one if its error is larger than that of all but one of 1,000 good rows, under the belief before it, or
-        under the estimate of a warm-up. None if the likelihood is not robust.
-        """
-        if not self.problem.likelihood.majorizes:
-            return None
-        sums = self._refined.sums if self._refines else None if self.learned is None else self.learned.sums
-        return 0.0 if sums is None else float(sums[-2])
+    def _known(self) -> Learned | None:
+        return learned_by(self._refined) if self._refines else self.learned
 
     def cov(self) -> Array:
         """Return the covariance, (R'R + Hess g)^-1 times the noise variance; less after forgetting.

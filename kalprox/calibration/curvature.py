@@ -13,7 +13,7 @@ from kalprox.base.arrays import Array, namespace
 from kalprox.base.tree import MODERATE, expect
 from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Stream, two_sided
 from kalprox.calibration.sequence import BOUND
-from kalprox.kernel.curvature import add_curvature
+from kalprox.kernel.scores import add_curvature
 
 __all__ = ["MOST_COLUMNS", "Curvature"]
 

@@ -8,6 +8,7 @@ import numpy as np
 from kalprox.base.arrays import Array, masked, namespace
 from kalprox.information.triangular import Information
 from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.base import normal_quadrature
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.row_space import WideFactor
 from kalprox.linalg.triangle import sum_of_squares
@@ -214,8 +215,7 @@ def curved_variance(model: Model, theta: Array, X: Array, factor: Factor | WideF
 
 _DIRECTIONS = 8
 _NARROW = 0.01  # the links change on the scale of 1; quadrature over less would lose digits to cancellation
-_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
-_SHARES = _SHARES / _SHARES.sum()
+_NODES, _SHARES = normal_quadrature(9)
 
 
 @dataclass(frozen=True)

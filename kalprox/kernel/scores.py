@@ -1,12 +1,14 @@
-"""The face of score.c: rows are added to sums that are laid out as one vector of float64 each; see score.h."""
+"""The faces of score.c and curvature.c: rows are added to sums; those of score.h are one vector of float64 each."""
 
 import ctypes
 from functools import cache
 
+import numpy as np
+
 from kalprox.base.arrays import Array
 from kalprox.kernel.library import kernel
 
-__all__ = ["ROW_VALUES", "add_scores", "move_quantiles"]
+__all__ = ["ROW_VALUES", "add_curvature", "add_scores", "move_quantiles"]
 
 ROW_VALUES = 7  # arrays that `add_scores` takes of rows: mean, std, y, dof, weight, together, and the scores
 
@@ -69,6 +71,29 @@ def move_quantiles(quantiles: Array, rows: Array, steps: Array) -> bool:
     if rows.shape[1]:
         compiled.kalprox_move_quantiles(_number(quantiles), _number(rows), rows.shape[1], _number(steps))
     return True
+
+
+def add_curvature(means: Array, squares: Array, products: Array, X: Array, predicted: Array, scores: Array) -> bool:
+    """Add rows to the sums of a `Curvature`, in place; False, with nothing added, if the kernel cannot.
+
+    Parameters
+    ----------
+    means, squares : arrays of shape (c,)
+    products : array of shape (6, 1 + c, 1 + c)
+    X : array of shape (b, c - 1)
+        The columns. Its rows may lie apart.
+    predicted, scores : arrays of shape (b,)
+    """
+    compiled = kernel()
+    if compiled is None:
+        return False
+    if X.strides[0] < 0 or (X.shape[1] > 1 and X.strides[1] != X.itemsize):
+        X = np.ascontiguousarray(X)
+    predicted, scores = np.ascontiguousarray(predicted), np.ascontiguousarray(scores)
+    at = [a.ctypes.data for a in (means, squares, products, X, predicted, scores)]
+    step = X.strides[0] // X.itemsize
+    refused = compiled.kalprox_add_curvature(*at[:3], len(means), at[3], step, *at[4:], len(scores))
+    return not refused
 
 
 @cache

@@ -116,7 +116,7 @@ class _Search:
 
     def _proximal_step(self) -> bool:
         """Take a proximal gradient step in a diagonal metric; return whether there was one to take."""
-        metric = self.terms.metric(np.where(self.H.diagonal > 0, self.H.diagonal, 1.0))
+        metric = np.where(self.H.diagonal > 0, self.H.diagonal, 1.0)
         for _ in range(60):
             scale = self.length * metric
             new = self.terms.prox(self.t + self.r / scale, scale)

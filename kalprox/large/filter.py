@@ -76,13 +76,6 @@ class StructuredState(PickledFields, FilterState):
         return Zero() if np.isfinite(g.value(ones)) and np.isfinite(g.value(-ones)) else g
 
     @property
-    def outliers(self) -> float | None:
-        """The number of rows that were outliers for a robust likelihood; None if the likelihood is not robust."""
-        if not self.problem.likelihood.majorizes:
-            return None
-        return 0.0 if self.learned is None else float(self.learned.sums[-2])
-
-    @property
     def rows(self) -> Array:
         """The number of rows, as much as forgetting has left of each; repetitions count."""
         return self.data.rows

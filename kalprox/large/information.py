@@ -39,9 +39,10 @@ from kalprox.large.low_rank import PlusLowRank, Truncated, combined, cross, trun
 from kalprox.large.prox import diagonal_hessian, with_curvature
 from kalprox.large.sparse_rows import Weighed, fold_sparse
 from kalprox.linalg.triangle import product
+from kalprox.noise import Noise
 from kalprox.regularizers import Regularizer
 
-__all__ = ["Structured", "informing_share", "rss_with"]
+__all__ = ["Structured", "noise_of_predictions", "rss_with"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
 _EXACT = 1e-4  # the relative rounding error up to which a solution needs no correction
@@ -250,11 +251,10 @@ class Structured(Counted):
         free = g.free(theta)
         held = None if not is_traced(free) and bool(free.all()) else ~free
         P = with_curvature(self.precision, cast_on_jax(g, self.mean), theta)
-        fading = self.fading if is_traced(self.rows) or float(self.fading) != 1 else 1.0
         kept = self._prior_diagonal
         if g.separable:
             kept = kept + diagonal_hessian(g, theta)
-        return StructuredFactor(P, held, fading, kept)
+        return StructuredFactor(P, held, self.fading, kept)
 
 
 def piece_rows(rank: int) -> int:
@@ -314,11 +314,16 @@ def rss_with(rss: Array, rows: Array, dropped: Array, more: Array, count: Array)
     return xp.where(some, left**_POWER * rss + (1 - left ** (_POWER + 1)) * total * per_row, rss + more)
 
 
-def informing_share(dropped: Array) -> Array:
-    """Return the share of rows that would determine the noise variance as well with equal weights; see `rss_with`."""
+def noise_of_predictions(rss: Array, rows: Any, edf: float, dropped: Array) -> Noise:
+    """Return the noise variance that the errors of predictions tell.
+
+    Its degrees of freedom are those of the share of rows that would determine it as well with equal weights; see
+    `rss_with`.
+    """
     xp = namespace(dropped)
-    dropped = xp.asarray(dropped)
-    return xp.where(dropped > _LITTLE, (2 * _POWER + 1) / (_POWER + 1) ** 2, 1.0).astype(dropped.dtype)
+    found, dropped = Noise.learned(rss, rows, edf), xp.asarray(dropped)
+    share = xp.where(dropped > _LITTLE, (2 * _POWER + 1) / (_POWER + 1) ** 2, 1.0).astype(dropped.dtype)
+    return replace(found, dof=found.dof * share)
 
 
 def _room(rank: int) -> int:

@@ -1,13 +1,12 @@
 """The posterior of many parameters, given information with a structured precision matrix."""
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.arrays import Array, is_traced
-from kalprox.large.information import Structured, informing_share
+from kalprox.large.information import Structured, noise_of_predictions
 from kalprox.large.prox import minimise
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.noise import Noise
@@ -79,6 +78,5 @@ class StructuredPosterior(Posterior):
             total = data.rss + data.quadratic(away).astype(data.rss.dtype)
             if g.quadratic:
                 total = total + np.asarray(2 * g.value(self.mean)).astype(data.rss.dtype)
-            found = Noise.learned(total / data.fading, rows, 0.0)
-            return replace(found, dof=found.dof * informing_share(data.dropped))
+            return noise_of_predictions(total / data.fading, rows, 0.0, data.dropped)
         return Noise.known((1.0 if self.gamma is None else self.gamma) / self.likelihood.unit)

@@ -14,12 +14,12 @@ import numpy as np
 
 from kalprox.base.arrays import Array, cast_on_jax, is_traced, namespace, tree_map
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
-from kalprox.large.low_rank import PlusLowRank, combined, cross
+from kalprox.large.low_rank import PlusLowRank, combined
 from kalprox.regularizers import Regularizer
-from kalprox.regularizers.base import Pieces, per_coordinate
+from kalprox.regularizers.base import Pieces
 from kalprox.solvers.prox import Prox
 from kalprox.solvers.squares import default_tol
-from kalprox.solvers.terms import GroupTerms, PieceTerms
+from kalprox.solvers.terms import GroupTerms, Terms, terms_of
 
 __all__ = ["diagonal_hessian", "minimise", "ridge_of", "with_curvature"]
 
@@ -51,7 +51,8 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
     Prox
     """
     xp = namespace(P, m, g)
-    g, pieces = cast_on_jax(g, m), _pieces_of(g, len(m))
+    g, pieces = cast_on_jax(g, m), g.pieces()
+    pieces = None if pieces is None else pieces.each(len(m))
     if g.is_zero:
         return Prox(m, xp.ones(m.shape, bool), xp.zeros((), m.dtype), xp.asarray(0), xp.asarray(True))
     if _is_quadratic(pieces) if pieces is not None else g.root(len(m)) is not None:
@@ -63,16 +64,12 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
         raise TypeError(f"The proximal step of {type(g).__name__} depends on values and cannot be traced by JAX.")
     if g.tangent(m) is not g:
         return _by_tangents(P, m, g)
-    if pieces is not None:
-        inner: _Inner = _Coordinates(g, pieces, len(m))
-    elif (groups := g.groups_of(len(m))) is not None:
-        inner = _Groups(g, *groups)
-    else:
+    if pieces is None and g.groups_of(len(m)) is None:
         raise TypeError(
             f"{type(g).__name__} has no proximal step in a structured metric: use a separable or quadratic "
             "regulariser, GroupL1, or structure='dense'."
         )
-    host = tree_map(lambda a: np.asarray(a, float), P)
+    host, inner = tree_map(lambda a: np.asarray(a, float), P), terms_of(g, len(m))
     at, begin = np.asarray(m, float), None if start is None else np.asarray(start, float)
     theta, steps = _root(*_diagonal_metric(host), at, inner, begin)
     found = _answer(host, at, g, theta, np.asarray(steps), inner)
@@ -96,7 +93,7 @@ def with_curvature(P: PlusLowRank, g: Regularizer, theta: Array) -> PlusLowRank:
     if g.is_zero:
         return P
     if (groups := g.groups_of(len(theta))) is not None:
-        return _with_groups(P, _Groups(g, *groups), g.free(theta), theta)
+        return _with_groups(P, GroupTerms(g, *groups), g.free(theta), theta)
     if g.pieces() is None and (A := g.root(len(theta))) is not None:
         return PlusLowRank.of(P.base, xp.concatenate([P.W, xp.asarray(A, P.W.dtype)]))
     h = diagonal_hessian(g, theta)
@@ -117,13 +114,13 @@ def diagonal_hessian(g: Regularizer, theta: Array) -> Array:
 
 def ridge_of(g: Regularizer, d: int) -> Array | None:
     """Return the weights of g = 1/2 sum_i l_i theta_i^2, if that is what it is and all are positive, else None."""
-    pieces = _pieces_of(g, d)
+    pieces = g.pieces()
     if pieces is None or not _is_quadratic(pieces) or is_traced(pieces.l2) or not np.all(np.asarray(pieces.l2) > 0):
         return None
-    return pieces.l2
+    return pieces.each(d).l2
 
 
-def _with_groups(P: PlusLowRank, g: "_Groups", free: Array, theta: Array) -> PlusLowRank:
+def _with_groups(P: PlusLowRank, g: GroupTerms, free: Array, theta: Array) -> PlusLowRank:
     """`with_curvature` of the group norm: its Hessian is w / n (I - t t') in each free group, with t of length 1.
 
     In a diagonal base each group becomes a dense block. Dense blocks of the base keep the diagonal of the Hessian only.
@@ -144,23 +141,14 @@ def _with_groups(P: PlusLowRank, g: "_Groups", free: Array, theta: Array) -> Plu
     return P.with_base(replace(base, dense=tuple(dense))).restricted(free)
 
 
-def _pieces_of(g: Regularizer, d: int) -> Pieces | None:
-    """Return the pieces of g with one entry per coordinate, or None."""
-    pieces = g.pieces()
-    if pieces is None:
-        return None
-    return Pieces(*(per_coordinate(value, d, name) for name, value in pieces._asdict().items()))
-
-
 def _is_quadratic(pieces: Pieces) -> bool:
     if is_traced(pieces.l1, pieces.low, pieces.high):
         return False
-    return bool((pieces.l1 == 0).all() and (pieces.low == -np.inf).all() and (pieces.high == np.inf).all())
+    l1, _, low, high = map(np.asarray, pieces)
+    return bool((l1 == 0).all() and (low == -np.inf).all() and (high == np.inf).all())
 
 
-def _answer(
-    P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array, inner: "_Inner | None" = None
-) -> Prox:
+def _answer(P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array, inner: Terms | None = None) -> Prox:
     """Return the minimiser, with its residual relative to the terms of the optimality condition."""
     xp = namespace(P, m, theta)
     move = theta - m
@@ -198,62 +186,8 @@ def _newton(P: PlusLowRank, m: Array, g: Regularizer, start: Array) -> tuple[Arr
     return theta, xp.asarray(_STEPS)
 
 
-class _Coordinates(PieceTerms):
-    """A g that is a sum over coordinates, in the metric diag(p)."""
-
-    def value(self, t: np.ndarray) -> float:
-        l1, l2 = self.pieces[:2]
-        return float((l1 * np.abs(t) + l2 / 2 * t**2).sum())
-
-    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
-        free = np.flatnonzero(self.free(t))
-        columns = W[:, free]
-        return np.asarray(cross(columns / (p + self.pieces.l2)[free], columns))
-
-
-class _Groups(GroupTerms):
-    """The group norm sum_g w_g ||t_g|| in the metric diag(p)."""
-
-    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return the minimiser, whose groups have the norms n with sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
-        p, w, n = scale, self.w, np.zeros(len(self.w))
-        a = p * v
-        some = (self._sums(a**2) > w**2) & (w > 0)
-        active = some.copy()
-        for _ in range(_STEPS):
-            below = p * n[self.of] + w[self.of]
-            below = np.where(below > 0, below, 1)
-            total = self._sums((a / below) ** 2)
-            slope = self._sums(p * a**2 / below**3)
-            # Newton's method for 1 - 1 / sqrt(total), which is convex and has its root to the right of n
-            with np.errstate(all="ignore"):
-                step = np.where(active, total * (np.sqrt(total) - 1) / slope, 0.0)
-            step = np.where(np.isfinite(step), step, 0.0)
-            n = n + np.maximum(step, 0)
-            active = active & (step > 1e-15 * n)
-            if not active.any():
-                break
-        of, penalised = self.of, w[self.of] > 0
-        return np.where(penalised, a * n[of] / np.where(penalised, p * n[of] + w[of], 1), v)
-
-    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """Return W (diag(p) + Hess g)^-1 W' on the free coordinates."""
-        c, (more, unit) = self._per_norm(t), self.curved(t)
-        inverse = np.where(self.free(t), 1 / (p + more), 0.0)
-        whole = np.asarray(cross(W * inverse, W))
-        # the Hessian of a group is c (I - u u'): a rank one correction of diag(p + c) for each group
-        turned = W * (inverse * unit)
-        sums = np.stack([self._sums(row) for row in turned]) if len(W) else np.zeros((0, len(c)))
-        left = 1 - c * self._sums(inverse * unit**2)
-        return np.asarray(whole + (sums * (c / np.where(left > 0, left, 1))) @ sums.T)
-
-
-_Inner = _Coordinates | _Groups
-
-
 def _root(
-    p: np.ndarray, W: np.ndarray, m: np.ndarray, inner: _Inner, start: np.ndarray | None
+    p: np.ndarray, W: np.ndarray, m: np.ndarray, inner: Terms, start: np.ndarray | None
 ) -> tuple[np.ndarray, int]:
     """Return the minimiser for the metric diag(p) + W'W, and the number of steps."""
     eye, eps = np.eye(len(W)), np.finfo(float).eps

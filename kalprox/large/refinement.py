@@ -13,8 +13,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from kalprox.algorithms.descent import Point, Problem, relative_length
-from kalprox.algorithms.refine import Refined
+from kalprox.algorithms.descent import Point, Problem, Reading, relative_length
 from kalprox.base.arrays import Array
 from kalprox.information.implicit import Gradient, curvature_products, explicit_rows, gradient_of, product_of
 from kalprox.large.conjugate_gradients import Operator, conjugate_gradients, minimise
@@ -27,7 +26,7 @@ from kalprox.solvers.terms import terms_of
 from kalprox.sources import Block
 from kalprox.structures import Structure
 
-__all__ = ["MatrixFreeProblem", "Products", "read_refined"]
+__all__ = ["MatrixFreeProblem", "Products"]
 
 _FEW = 64  # coordinates up to which eigenvectors come from the matrix
 _EIGEN = 1e-4  # the relative accuracy of the eigenvectors
@@ -73,16 +72,22 @@ class Products(NamedTuple):
 class MatrixFreeProblem(Problem):
     """The objective of `Problem`, whose points have products in place of triangles.
 
+    Parameters
+    ----------
+    structure : Structure
+        What the covariance is held in.
+    *problem
+        The parameters of `Problem`.
+
     Attributes
     ----------
-    products : int
-        The number of products with the Jacobian and its transpose so far, each a pass over the rows.
     rows : float
         The number of rows, once a pass has counted them.
     """
 
-    products: int = 0
-    rows: float = 0.0
+    def __init__(self, structure: Structure, *problem: Any) -> None:
+        super().__init__(*problem)
+        self.structure, self.rows = structure, 0.0
 
     def at(self, theta: Array) -> Point | None:
         rows: Gradient | None = self.over_rows(gradient_of, theta)
@@ -170,7 +175,21 @@ class MatrixFreeProblem(Problem):
                     break
         return count - float(np.sum(found) if count <= _PROBES else np.mean(found))
 
-    def structured(self, point: Point, structure: Structure) -> Structured:
+    def read(self, point: Point, gamma: float | None) -> Reading:
+        likelihood = self.likelihood
+        edf = self.edf(point) if likelihood.learns_noise else np.nan  # it takes as long as a few steps
+        if gamma is not None or not likelihood.learns_noise:
+            noise = Noise.known((1.0 if gamma is None else gamma) / likelihood.unit)
+        elif likelihood.majorizes:
+            noise = Noise(likelihood.unit, self.rows - edf)
+        else:
+            noise = Noise.learned(point.rss, self.rows, edf)
+        information = self._structured(point)
+        free = np.asarray(self.regularizer.free(point.theta))
+        var = np.where(free, np.asarray(information.variances()) * float(noise.variance), 0.0)
+        return Reading(information, noise, self.rows - edf, None, var)
+
+    def _structured(self, point: Point) -> Structured:
         """Return what the rows, the prior and g say about theta at a point, held in a structure, with theta its mean.
 
         A diagonal needs no pass: the points have it. The directions of `LowRank` are the leading eigenvectors of J'WJ
@@ -185,7 +204,7 @@ class MatrixFreeProblem(Problem):
             p0 = p0 + (self.prior[0] ** 2).sum(axis=0)
         squares = np.where(free, point.columns**2, 0.0)
         p0 = np.where(free, np.where(p0 > 0, p0, _WEAK * np.where(squares > 0, squares, 1.0)), 1.0)
-        start = structure.start(theta, p0)
+        start = self.structure.start(theta, p0)
         if start.precision.base.layout.groups:
             return self._folded(start, point, free)
         W = self._directions(point, free, squares, start.rank)
@@ -244,35 +263,3 @@ def _probes(free: Array, d: int) -> Iterator[Array]:
         probe = np.zeros(d)
         probe[free] = rng.choice([-1.0, 1.0], len(free))
         yield probe
-
-
-def read_refined(
-    structure: Structure, problem: MatrixFreeProblem, point: Point, gamma: float | None, converged: bool, message: str
-) -> Refined:
-    """Return the result, whose covariance is that of a structure."""
-    likelihood = problem.likelihood
-    edf = problem.edf(point) if likelihood.learns_noise else np.nan  # it takes as long as a few steps
-    if gamma is not None or not likelihood.learns_noise:
-        noise = Noise.known((1.0 if gamma is None else gamma) / likelihood.unit)
-    elif likelihood.majorizes:
-        noise = Noise(likelihood.unit, problem.rows - edf)
-    else:
-        noise = Noise.learned(point.rss, problem.rows, edf)
-    information = problem.structured(point, structure)
-    free = np.asarray(problem.regularizer.free(point.theta))
-    return Refined(
-        mean=point.theta,
-        cov=None,
-        var=np.where(free, np.asarray(information.variances()) * float(noise.variance), 0.0),
-        passes=problem.passes,
-        converged=converged,
-        objective=point.objective,
-        message=f"{message} {noise.reason}".strip(),
-        noise_var=float(noise.variance),
-        dof=problem.rows - edf,
-        information=information,
-        noise_dof=float(noise.dof),
-        likelihood=likelihood,
-        sums=point.sums,
-        products=problem.products,
-    )

@@ -22,6 +22,7 @@ from kalprox.large.information import Structured, piece_rows
 from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
+from kalprox.solvers.newton import halved
 
 __all__ = ["LearnedRows", "Rows", "learn_rows", "minimiser", "moved_intercept"]
 
@@ -275,11 +276,10 @@ def _descended(
     objective: Callable[[Array], float], at: Array, step: Array, here: float, there: float | None = None
 ) -> tuple[float, float]:
     """Return the share of a step with which the objective does not grow, halved up to 40 times, and its value there."""
-    size, there = 1.0, objective(at + step) if there is None else there
-    while there > here + _ROUNDING * abs(here) and size > 0.5**_HALVINGS:
-        size /= 2
-        there = objective(at + size * step)
-    return size, there
+    there = objective(at + step) if there is None else there
+    enough = np.asarray(here + _ROUNDING * abs(here))
+    size, there = halved(np, lambda size: objective(at + size * step), np.ones(()), there, enough, _HALVINGS)
+    return float(size), there
 
 
 def _slope_and_bends(likelihood: Likelihood, y: Array, f: Array) -> tuple[Array, ...]:

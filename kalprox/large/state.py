@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from kalprox.algorithms.parameters import learned_by
+from kalprox.algorithms.parameters import learned_by, outliers_of
 from kalprox.algorithms.refine import refine
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.factor import StructuredFactor
-from kalprox.large.information import Structured, informing_share, piece_rows
+from kalprox.large.information import Structured, noise_of_predictions, piece_rows
 from kalprox.large.low_rank import PlusLowRank
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts
@@ -121,11 +121,9 @@ class StructuredBelief(Belief):
 
     @cached_property
     def posterior(self) -> Posterior:
-        g = coef_regularizer(self.settings, self.fixed)
-        held = None if g.smooth else ~np.asarray(g.free(self.data.mean))
-        return StructuredPosterior(
-            self.data, held if held is not None and held.any() else None, self.noise_found, self.likelihood
-        )
+        free = np.asarray(coef_regularizer(self.settings, self.fixed).free(self.data.mean))
+        held = None if free.all() else ~free
+        return StructuredPosterior(self.data, held, self.noise_found, self.likelihood)
 
     @property
     def converged(self) -> bool:
@@ -134,9 +132,7 @@ class StructuredBelief(Belief):
     @cached_property
     def facts(self) -> Facts:
         std = self.fit_column_std if self.fit_column_std is not None or self.seen is None else self.seen.sd
-        outliers = None
-        if self.settings.likelihood.majorizes:
-            outliers = 0.0 if self.learned is None else float(self.learned.sums[-2])
+        outliers = outliers_of(self.settings.likelihood, self.learned)
         return Facts(self.settings.alpha, None, std, self.fit_outside, outliers)
 
     @property
@@ -380,8 +376,8 @@ class StructuredState(Core):
             return Noise.known(settings.gamma or 1.0)
         if likelihood.majorizes:
             return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
-        found = Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
-        return replace(found, dof=found.dof * informing_share(data.dropped))
+        fitted = float(self.fixed.first)  # by the first row: the intercept
+        return noise_of_predictions(data.rss, data.rows, fitted, data.dropped)
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.

@@ -31,6 +31,7 @@ from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Linear, Model, Predictor, padded_length
 from kalprox.regularizers import Regularizer, Zero
+from kalprox.solvers.newton import halved
 from kalprox.sources import Block
 
 __all__ = ["Found", "learn_pieces", "learns_compiled"]
@@ -278,7 +279,10 @@ def proximal_step(
         promised = before - after - change.sum()  # the decrease
         here, there = _finite(left.sum()) + before, _finite(right.sum()) + after
         good = (error <= xp.maximum(_GOOD * promised, enough)) | (xp.abs(promised) <= rounding * xp.abs(here))
-        trial, there = _descended(loops, objective, theta, trial, here, there, good)
+        move, one = trial - theta, xp.ones((), trial.dtype)
+        most = xp.where(good, np.inf, here)
+        size, there = halved(loops, lambda size: objective(theta + size * move), one, there, most, _HALVINGS)
+        trial = theta + size * move
         stuck = ~good & ~(there <= here)
         return i + 1, xp.where(stuck, theta, trial), new, good, stuck
 
@@ -286,23 +290,6 @@ def proximal_step(
     start = xp.zeros((), np.int32), theta, unsettled(data, outputs * len(block)), no, no
     _, theta, new, good, _ = while_loop(loops, unfinished, step, start)
     return replace(new, mean=xp.where(good, new.mean, theta)), theta, good
-
-
-def _descended(
-    loops: ModuleType, objective: Any, theta: Array, trial: Array, here: Array, there: Array, good: Any
-) -> tuple[Array, Array]:
-    """Return a point between theta and a trial at which the sum is not larger than at theta, and the sum there."""
-
-    def too_far(carry: Any) -> Any:
-        return ~good & ~(carry[1] <= here) & (carry[0] > 0.5**_HALVINGS)
-
-    def halved(carry: Any) -> Any:
-        size = carry[0] / 2
-        return size, objective(theta + size * (trial - theta))
-
-    one = namespace(trial).ones((), trial.dtype)
-    size, there = while_loop(loops, too_far, halved, (one, there))
-    return theta + size * (trial - theta), there
 
 
 def _weighed(at: Expansion) -> Weighed:

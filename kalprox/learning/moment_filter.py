@@ -19,7 +19,7 @@ from kalprox.learning.ridge_evidence import EvidenceSearch
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
-from kalprox.regularizers.base import Pieces, per_coordinate
+from kalprox.regularizers.base import Pieces
 from kalprox.solvers.moments import ActiveSet, constrained, newton, quadratic
 
 __all__ = ["MomentFilter", "filter_of_moments"]
@@ -285,7 +285,7 @@ def filter_of_moments(belief: LinearBelief, search: EvidenceSearch | None = None
     products, weight = np.asfortranarray(T.T @ T), float(information.T[0, 0]) ** 2
     rows, squares = float(information.rows), float(information.squares)
     pieces = g.pieces()
-    pieces = pieces and Pieces(*(np.array(per_coordinate(a, d, "penalty"), float) for a in pieces))
+    pieces = pieces and Pieces(*(np.array(a, float) for a in pieces.each(d)))
     weight /= 1 + kind.of_intercept * weight
     about: dict[str, Any] = {"time": belief.time, "step": kind.of_intercept, "search": search}
     start = np.array(belief.posterior.mean[int(settings.fit_intercept) :])

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from kalprox.base.arrays import Array
 from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Sizes, expect, leaf, state
-from kalprox.kernel.runs import CompiledRuns
+from kalprox.kernel.followers import CompiledRuns
 
 __all__ = ["RUNS", "RunLengths"]
 

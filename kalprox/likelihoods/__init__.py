@@ -3,10 +3,9 @@
 from kalprox.likelihoods.amounts import Gamma
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.classes import Bernoulli, Categorical
-from kalprox.likelihoods.contaminated import Contaminated
 from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
-from kalprox.likelihoods.robust import Huber, Student
+from kalprox.likelihoods.robust import Contaminated, Huber, Student
 from kalprox.likelihoods.successes import Binomial
 
 __all__ = [

@@ -17,11 +17,18 @@ from kalprox.base.control import fori_loop
 from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import FromMoments, Predictive
 
-__all__ = ["Likelihood", "Outcomes"]
+__all__ = ["Likelihood", "Outcomes", "normal_quadrature"]
 
 Outcomes = Literal["numbers", "counts", "two classes", "several classes"]
-_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
-_SHARES = _SHARES / _SHARES.sum()
+
+
+def normal_quadrature(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return n nodes and their shares, with which a sum over nodes is the mean over a standard normal variable."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+    return nodes, weights / weights.sum()
+
+
+_NODES, _SHARES = normal_quadrature(20)
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
 _CERTAIN = 0.1  # the variance of a belief about f below which an expected curvature is used
 _POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation

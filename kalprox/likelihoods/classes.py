@@ -10,15 +10,14 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, namespace, pytree, special_functions
-from kalprox.likelihoods.base import Likelihood, Outcomes
+from kalprox.likelihoods.base import Likelihood, Outcomes, normal_quadrature
 from kalprox.predictive import Categories, Classes, FromMoments
 
 __all__ = ["Bernoulli", "Categorical", "mean_of_sigmoid"]
 
 _CHUNK = 1 << 18  # numbers in an array of points of the belief about outputs
 _LEAST = 1e-12  # the smallest curvature and probability by which is divided
-_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(32)
-_SHARES = _SHARES / _SHARES.sum()
+_NODES, _SHARES = normal_quadrature(32)
 _PIECE = 1024  # numbers that are averaged at a time
 _NARROW = 1.5  # the standard deviation up to which quadrature is accurate to 1e-7, also relative to small probabilities
 # The logistic distribution as a mixture of normal ones: the sigmoid is sum_i _PARTS_i Phi(_SLOPES_i u) to 8e-8, fitted

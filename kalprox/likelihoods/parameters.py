@@ -120,12 +120,17 @@ class LearnedParameter(Speaking):
     @property
     def learns(self) -> bool:
         """Whether a parameter of the likelihood is to be learned together with theta."""
-        return self.parameter is not None and getattr(self, self.parameter) is None
+        return any(getattr(self, name) is None for name in self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The fields that are learned: the parameter, and what follows from the sums without a search."""
+        return () if self.parameter is None else (self.parameter,)
 
     @property
     def numbers(self) -> Array:
         """The numbers that are learned, shape (k,); NaN where they are not known yet."""
-        return stacked(*(() if self.parameter is None else (getattr(self, self.parameter),)))
+        return stacked(*(getattr(self, name) for name in self._names))
 
     def with_numbers(self, numbers: Array) -> Self:
         """Return the likelihood with these numbers, as `numbers` of another gave them.
@@ -138,7 +143,8 @@ class LearnedParameter(Speaking):
         -------
         Likelihood
         """
-        return self if self.parameter is None else replace(self, **{self.parameter: numbers[0]})  # type: ignore[type-var]
+        known = {name: numbers[i] for i, name in enumerate(self._names)}
+        return replace(self, **known) if known else self  # type: ignore[type-var]
 
     def with_model_numbers(self) -> Self:
         """Return the likelihood with those of its model for numbers that follow from the rows and are not known yet.

@@ -1,18 +1,19 @@
 """Observations some of which lie: the influence of a row on the estimate stays bounded."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, special_functions
-from kalprox.likelihoods.base import Likelihood
-from kalprox.likelihoods.parameters import plain, stacked
+from kalprox.likelihoods.base import Likelihood, normal_quadrature
+from kalprox.likelihoods.parameters import plain
 from kalprox.predictive import FromMoments, standard_quantile
 from kalprox.predictive import Student as StudentPrediction
 
-__all__ = ["FALSE_ALARMS", "Huber", "Robust", "Student"]
+__all__ = ["FALSE_ALARMS", "Contaminated", "Huber", "Robust", "Student"]
 
 _MEDIAN_LIKE = 0.5  # the threshold of a first fit with `Huber`: nearly the median, which bears the most outliers
 _FLAT = 1e-3  # the smallest second derivative of a row, by which its slope is divided
@@ -111,15 +112,8 @@ class Robust(Likelihood):
         return Huber(_MEDIAN_LIKE, scale=self.scale)
 
     @property
-    def learns(self) -> bool:
-        return self.scale is None or self.spread is None
-
-    @property
-    def numbers(self) -> Array:
-        return stacked(self.scale, self.spread)
-
-    def with_numbers(self, numbers: Array) -> Self:
-        return replace(self, scale=numbers[0], spread=numbers[1])  # type: ignore[type-var]
+    def _names(self) -> tuple[str, ...]:
+        return "scale", "spread"
 
     def with_model_numbers(self) -> Self:
         known = self.spread is not None
@@ -387,3 +381,78 @@ class Student(Robust):
         shrunk = (self.dof - 2) / self.dof if self.dof > 2 else 1.0
         variance = self.scale**2 * sigma**2 + leverage * noise.variance * shrunk
         return StudentPrediction(f, xp.sqrt(variance), self.dof)
+
+
+@pytree
+class Contaminated(Robust):
+    """Normal observations among which some can be anything: a row far away has no influence at all.
+
+    With r = (y - f) / scale the loss is scale^2 times -log(exp(-r^2 / 2) + exp(-threshold^2 / 2)), up to a constant:
+    the mixture of a normal distribution and of one so wide that it looks flat. The weight of a row is the probability
+    that it is a good one. The loss is not convex: refinement starts from the estimate of `Huber`. The scale is that of
+    the rows with their weights. Predictions are those of good rows.
+
+    Parameters
+    ----------
+    threshold : float
+        The r at which a row is as likely to be good as not. With 3 the estimate has 98% of the efficiency of least
+        squares if the noise is normal.
+    scale : float or None
+        The standard deviation of the noise of good rows. None means that it is learned, with `kalprox.refine` and
+        `kalprox.proximal_filter`.
+    spread : float or None
+        The mean of psi^2 over that of psi', in the covariance of the estimate. None means that it is learned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> slope, curvature = Contaminated(scale=1.0).expand(np.array([0.5, 100.0]), np.array([0.0, 0.0]))
+    >>> slope.round(3), curvature.round(3)
+    (array([-0.494, -0.   ]), array([0.988, 0.   ]))
+    >>> Contaminated().weight(np.array([0.0, 3.0, 10.0])).round(3), Contaminated().bend(np.array([0.0, 3.0])).round(3)
+    (array([0.989, 0.5  , 0.   ]), array([ 0.989, -1.75 ]))
+    >>> Contaminated().scale_score(np.array([0.0, 2.0, 10.0]))[0].round(2)
+    array([-0.93,  2.83,  0.  ])
+    """
+
+    help: ClassVar[str] = "numbers, of which some can be anything and have no influence"
+    positive: ClassVar[tuple[str, ...]] = "threshold", "scale", "spread"
+
+    threshold: Any = 3.0
+    scale: Any = None
+    spread: Any = None
+
+    def loss(self, y: Array, f: Array) -> Array:
+        xp, r = namespace(y, f), (y - f) / self.scale
+        flat = -(self.threshold**2) / 2 + 0 * r
+        return self.scale**2 * (xp.logaddexp(0 * flat, flat) - xp.logaddexp(-(r**2) / 2, flat))
+
+    def weight(self, r: Array) -> Array:
+        xp = namespace(r)
+        return xp.maximum(special_functions(xp).expit((self.threshold**2 - r**2) / 2), _TINY)
+
+    def bend(self, r: Array) -> Array:
+        weight = self.weight(r)
+        return weight * (1 - r**2 * (1 - weight))
+
+    def scale_score(self, r: Array) -> tuple[Array, Array]:
+        weight = self.weight(r)
+        square = self._mean(lambda z: self.weight(z) * z**2) / self._mean(self.weight)
+        return weight * (r**2 - square), 2 * weight * r**2
+
+    @property
+    def model_bend(self) -> Any:
+        return self._mean(self.bend)
+
+    @property
+    def model_square(self) -> Any:
+        return self._mean(lambda z: (self.weight(z) * z) ** 2)
+
+    def _mean(self, function: Callable[[Array], Array]) -> Any:
+        """Return the mean of a function of a standard normal variable."""
+        xp = namespace(self.threshold)
+        return (xp.asarray(_SHARES) * function(xp.asarray(_NODES))).sum()
+
+
+_TINY = 1e-30  # the smallest weight, by which is divided
+_NODES, _SHARES = normal_quadrature(64)

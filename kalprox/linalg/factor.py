@@ -116,11 +116,7 @@ class Factor:
         C = _times(self.L, self.L.T)
         if self.null.shape[1]:
             C = with_infinities(C, _times(self.null, self.null.T))
-        if self.free is None:
-            return C
-        everywhere = np.zeros((self.d, self.d), C.dtype)
-        everywhere[np.ix_(self.free, self.free)] = C
-        return everywhere
+        return self._everywhere(self._everywhere(C).T)  # which is symmetric
 
     def variances(self) -> Array:
         """The diagonal of the covariance, shape (d,)."""
@@ -129,11 +125,7 @@ class Factor:
         if self.null.shape[1]:
             share = xp.sqrt((self.null**2).sum(axis=1))  # of the unit vector of each coordinate
             v = xp.where(share > xp.finfo(share.dtype).eps ** 0.5, xp.inf, v)
-        if self.free is None:
-            return v
-        everywhere = np.zeros(self.d, v.dtype)
-        everywhere[self.free] = v
-        return everywhere
+        return self._everywhere(v)
 
     @property
     def normals(self) -> int:
@@ -142,11 +134,14 @@ class Factor:
 
     def draws(self, normals: Array) -> Array:
         """L e for each row e of `normals`, which has as many columns as L: draws of theta about its mean, (n, d)."""
-        moved = normals @ self.L.T
+        return self._everywhere(normals @ self.L.T)
+
+    def _everywhere(self, values: Array) -> Array:
+        """The values of free coordinates, on the last axis, among those of all: zeros for coordinates that are held."""
         if self.free is None:
-            return moved
-        everywhere = np.zeros((len(moved), self.d))
-        everywhere[:, self.free] = moved
+            return values
+        everywhere = np.zeros((*values.shape[:-1], self.d), values.dtype)
+        everywhere[..., self.free] = values
         return everywhere
 
 

@@ -31,12 +31,27 @@ class Pieces(NamedTuple):
     (array([-1.,  1.,  1.]), array([ 1.,  1., inf]))
     >>> pieces.weighted(np.array([0.0, 3.0])).l1
     array([0., 3.])
+    >>> pieces.each(2).high
+    array([2., 2.])
     """
 
     l1: Any = 0.0
     l2: Any = 0.0
     low: Any = -np.inf
     high: Any = np.inf
+
+    def each(self, d: int) -> "Pieces":
+        """The pieces with one entry for each of d coordinates.
+
+        Parameters
+        ----------
+        d : int
+
+        Returns
+        -------
+        Pieces
+        """
+        return Pieces(*(per_coordinate(value, d, name) for name, value in self._asdict().items()))
 
     def slopes(self, theta: Array) -> tuple[Array, Array]:
         """The left and right derivatives of l1 |t| + indicator: the ends of its subdifferential.
@@ -435,8 +450,7 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
         pieces = self.g.pieces()
         if pieces is None:
             return None
-        tail = (_floating(per_coordinate(value, self.d, name)) for name, value in pieces._asdict().items())
-        return Pieces(*map(self._prepend, Pieces(), tail))
+        return Pieces(*map(self._prepend, Pieces(), map(_floating, pieces.each(self.d))))
 
     def prox(self, v: Array, step: Any = 1.0) -> Array:
         n = self.intercepts

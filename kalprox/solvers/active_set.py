@@ -5,14 +5,13 @@ A block is a single coordinate for L1, elastic net and box penalties, and a grou
 computed by NumPy in float64, because the shapes of arrays depend on which coordinates are free.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Pieces
-from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.newton import search
 from kalprox.solvers.squares import Squares, free_step
 
@@ -21,34 +20,6 @@ __all__ = ["active_set"]
 _FEW = 10  # blocks that a sweep may free; with more, another sweep is cheaper than exact solves that drop them
 _MOST_TANGENTS, _SETTLED = 200, 1e-13  # of a g that is not convex; 3 to 10 are usual
 _MAX_ROUNDS = 200  # rounds of descent and exact solves; 2 to 10 are usual
-
-
-class _Problem(Protocol):
-    """The problem 1/2 ||X u - z||^2 + g in scaled units u; its blocks are single coordinates or groups of them."""
-
-    X: np.ndarray
-    z: np.ndarray
-
-    def scaled(self, theta: np.ndarray) -> np.ndarray:
-        """Return theta in scaled units, moved to where g is finite."""
-
-    def unscaled(self, u: np.ndarray) -> np.ndarray:
-        """Return u in the units of theta."""
-
-    def violation(self, u: np.ndarray) -> np.ndarray:
-        """Return the violation of the optimality condition of each block, relative to the size of its terms."""
-
-    def free_blocks(self, u: np.ndarray) -> np.ndarray:
-        """Return which blocks are at no kink and no bound."""
-
-    def unsure(self, u: np.ndarray) -> np.ndarray:
-        """Return which blocks the exact solve may wrongly leave free or held, so that descent has to look at them."""
-
-    def sweep(self, u: np.ndarray, blocks: np.ndarray) -> None:
-        """Minimise over each of these blocks in turn, in place."""
-
-    def solve_free(self, u: np.ndarray) -> np.ndarray:
-        """Return the minimiser over the free blocks."""
 
 
 def active_set(
@@ -73,7 +44,7 @@ def active_set(
     return theta, residual, rounds
 
 
-def _problem(R: np.ndarray, z: np.ndarray, g: Any, rows: Any) -> "_Problem":
+def _problem(R: np.ndarray, z: np.ndarray, g: Any, rows: Any) -> "Coordinates | Groups":
     if (groups := g.groups_of(R.shape[1])) is not None:
         labels, weights = groups
         return Groups(R, z, labels, weights, rows)
@@ -93,7 +64,7 @@ def _newton_step(R: np.ndarray, z: np.ndarray, g: Any, theta: np.ndarray) -> np.
     return new if after @ after / 2 + g.value(new) <= r @ r / 2 + g.value(theta) else theta
 
 
-def _descend(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, float, int]:
+def _descend(problem: "Coordinates | Groups", theta: np.ndarray) -> tuple[np.ndarray, float, int]:
     """Alternate descent over the blocks that violate optimality and exact solves on the free ones, down to rounding."""
     u = problem.scaled(theta)
     data = Squares.of(problem.X, problem.z)
@@ -130,7 +101,7 @@ class Coordinates:
 
     def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces, rows: Any = None) -> None:
         d, self.rows = R.shape[1], rows
-        l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
+        l1, l2, low, high = (np.asarray(a, float) for a in pieces.each(d))
         if (l2 > 0).any():  # a quadratic penalty counts as more rows of data
             R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
         c = column_norms(R)
@@ -144,21 +115,26 @@ class Coordinates:
         self.size = np.linalg.norm(z)
 
     def scaled(self, theta: np.ndarray) -> np.ndarray:
+        """Return theta in scaled units, moved to where g is finite."""
         u = np.where(self.live, theta * self.c, 0)  # a coordinate without data gets the smallest value that g allows
         return np.clip(u, self.low, self.high)
 
     def unscaled(self, u: np.ndarray) -> np.ndarray:
+        """Return u in the units of theta."""
         theta = np.clip(u / self.c, self.raw.low, self.raw.high)
         theta = np.where(u == self.low, self.raw.low, theta)  # bounds are met exactly
         return np.where(u == self.high, self.raw.high, theta)
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
+        """Return which blocks are at no kink and no bound."""
         return np.asarray((u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0)))
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
+        """Return which blocks the exact solve may wrongly leave free or held, so that descent has to look at them."""
         return ~self.free_blocks(u)  # the exact solve itself stops free coordinates at their kinks
 
     def violation(self, u: np.ndarray) -> np.ndarray:
+        """Return the violation of the optimality condition of each block, relative to the size of its terms."""
         descent = self.X.T @ (self.z - self.X @ u)
         left, right = self.pieces.slopes(u)
         size = np.where(self.live, self.size + np.linalg.norm(self.X @ u), 0) + self.l1

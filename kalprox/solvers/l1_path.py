@@ -20,26 +20,22 @@ from scipy.linalg.lapack import dpotrf, dtrttp
 
 from kalprox.linalg.triangle import column_norms, product, rounding, solve_triangular
 from kalprox.regularizers import Pieces
-from kalprox.regularizers.base import per_coordinate
 from kalprox.solvers.squares import default_tol
 
 __all__ = ["l1_minimiser", "l1_path", "l1_start"]
 
 _SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # for unit columns; below it the Gram matrix has too few digits
-_MANY = 4  # rows for each column, from which on least squares tell which coordinates are zero
-_MOST = 0.5, 0.975  # shares of nonzero coordinates above which a path is long: with many rows, and with fewer
+_MOST = 0.975  # the share of nonzero coordinates from which on a path is too long
 
 
-def l1_start(R: np.ndarray, z: np.ndarray, pieces: Pieces, least: np.ndarray, rows: float) -> np.ndarray:
+def l1_start(R: np.ndarray, z: np.ndarray, pieces: Pieces, least: np.ndarray) -> np.ndarray:
     """Return the point from which to search for the minimiser of 1/2 ||R t - z||^2 + g(t).
 
-    For an L1 norm or an elastic net it is the minimiser itself, found by its path, unless the path was lost or is long.
-    It is long if the penalty would set few coordinates of the least-squares solution, `least`, to zero: less than half
-    of them if there are many rows, and hardly any if there are fewer, though more than columns. Then, and for other
-    penalties, the search starts from `least`.
+    For an L1 norm or an elastic net it is the minimiser itself, found by its path, unless the path was lost or is long:
+    the penalty would set hardly any coordinate of the least-squares solution, `least`, to zero. Then, and for other
+    penalties, the search starts from `least`, which is zero where there are fewer rows than columns.
     """
-    most = _MOST[0] if rows >= _MANY * len(least) else _MOST[1]
-    if rows > len(least) and (np.abs(least) * column_norms(R) ** 2 > pieces.l1).mean() > most:
+    if (np.abs(least) * column_norms(R) ** 2 > pieces.l1).mean() > _MOST:
         return least
     found = l1_minimiser(R, z, pieces)
     return least if found is None else found
@@ -69,7 +65,7 @@ def l1_minimiser(R: np.ndarray, z: np.ndarray, pieces: Pieces) -> np.ndarray | N
     array([3.  , 0.25])
     """
     d = R.shape[1]
-    l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
+    l1, l2, low, high = (np.asarray(a, float) for a in pieces.each(d))
     kinked = l1 > 0
     if np.isfinite(low).any() or np.isfinite(high).any() or not kinked.any():
         return None

@@ -16,7 +16,7 @@ from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import signed_roots
 from kalprox.solvers.squares import Squares
 
-__all__ = ["newton", "search"]
+__all__ = ["halved", "newton", "search"]
 
 _MAX_NEWTON = 200  # tens are usual; starts far out on a flat tail need more
 _MAX_SEARCH = 60  # halvings or doublings of a step, enough for the whole range of float64
@@ -148,3 +148,34 @@ def search(xp: ModuleType, along: Callable[[Array], tuple[Array, Array]], dtype:
     state = (0 * one, np.inf * one, one, xp.asarray(0), slope0 >= 0)  # no descent: the direction is rounding error
     low, _, alpha, _, good = while_loop(xp, lambda s: (s[3] < _MAX_SEARCH) & ~s[4], body, state)
     return xp.where(slope0 >= 0, 0, xp.where(good, alpha, low))
+
+
+def halved(
+    xp: ModuleType, value: Callable[[Array], Array], one: Array, whole: Array, enough: Array, halvings: int
+) -> tuple[Array, Array]:
+    """Return the share of a step with which a value is at most `enough`, and the value: the step is halved until it is.
+
+    Parameters
+    ----------
+    xp : module
+        The library whose loop it is.
+    value : callable
+        Returns the value after a share of the step.
+    one : scalar
+        The share that is all of it, in the dtype of shares.
+    whole : scalar
+        The value there.
+    enough : scalar
+    halvings : int
+        After so many the share is returned, whatever the value.
+    """
+
+    def beyond(carry: tuple[Array, Array]) -> Array:
+        return ~(carry[1] <= enough) & (carry[0] > 0.5**halvings)
+
+    def half(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        share = carry[0] / 2
+        return share, value(share)
+
+    found: tuple[Array, Array] = while_loop(xp, beyond, half, (one, whole))
+    return found

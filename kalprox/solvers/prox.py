@@ -146,8 +146,7 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, rows: Any
         theta, residual = quadratic(R, z, regularizer, rows)
         iterations: Any = xp.asarray(1)
     else:
-        solver = _newton if regularizer.smooth else _active_set
-        theta, residual, iterations = solver(R, z, regularizer, start, rows)
+        theta, residual, iterations = _search(R, z, regularizer, start, rows)
     # A direction that counts as undetermined may leave a residual up to the tolerance for rank.
     tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
     free = regularizer.free(theta) if root is None else xp.ones(theta.shape, bool)
@@ -234,33 +233,24 @@ def _solve_quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Arr
     return theta, residual, P
 
 
-Solver = Callable[[Array, Array, Regularizer, Array, Any], tuple[Array, Array, Array]]
+def _search_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The derivative of the minimiser, forwards and backwards, to any order.
 
-
-def differentiable(solver: Solver) -> Solver:
-    """Decorate a solver with the derivative of its minimiser, forwards and backwards, to any order.
-
-    `solver(R, z, g, start, rows)` returns the minimiser, its residual and the number of steps. The residual is rounding
-    error, and its derivative is taken as zero. Where a coordinate is exactly at the threshold between held and free,
-    it counts as held: the derivative is then the one towards that side.
+    The residual is rounding error, and its derivative is taken as zero. Where a coordinate is exactly at the threshold
+    between held and free, it counts as held: the derivative is then the one towards that side.
     """
+    import jax
 
-    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        import jax
-
-        (R, z, g, start, rows), (dR, dz, dg, _, _) = primals, tangents
-        theta, residual, steps = ruled(R, z, g, start, rows)
-        slope = jax.jvp(lambda g: g.grad(theta), (g,), (dg,))[1]
-        moved = jax.jvp(lambda g: g.held(theta), (g,), (dg,))[1]
-        free = g.free(theta)
-        moved = jax.numpy.where(free, 0, moved)
-        w = dz - product(dR, theta) - product(R, moved)
-        v = jax.numpy.where(free, product(dR.T, product(R, theta) - z) + slope, 0)
-        no_tangent = np.zeros(steps.shape, jax.dtypes.float0)
-        return (theta, residual, steps), (moved + _step(R, g, theta, free, rows, w, v), 0 * residual, no_tangent)
-
-    ruled = with_jvp(rule)(solver)
-    return ruled
+    (R, z, g, start, rows), (dR, dz, dg, _, _) = primals, tangents
+    theta, residual, steps = _search(R, z, g, start, rows)
+    slope = jax.jvp(lambda g: g.grad(theta), (g,), (dg,))[1]
+    moved = jax.jvp(lambda g: g.held(theta), (g,), (dg,))[1]
+    free = g.free(theta)
+    moved = jax.numpy.where(free, 0, moved)
+    w = dz - product(dR, theta) - product(R, moved)
+    v = jax.numpy.where(free, product(dR.T, product(R, theta) - z) + slope, 0)
+    no_tangent = np.zeros(steps.shape, jax.dtypes.float0)
+    return (theta, residual, steps), (moved + _step(R, g, theta, free, rows, w, v), 0 * residual, no_tangent)
 
 
 def _step(R: Array, g: Regularizer, theta: Array, free: Array, rows: Any, w: Array, v: Array) -> Array:
@@ -293,14 +283,11 @@ def _step(R: Array, g: Regularizer, theta: Array, free: Array, rows: Any, w: Arr
     return jax.lax.custom_linear_solve(system, xp.concatenate([w, v]), solve, symmetric=True)[len(R) :]
 
 
-@differentiable
-def _newton(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> tuple[Array, Array, Array]:
-    return newton(R, z, g, start)
-
-
-@differentiable
-def _active_set(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> tuple[Array, Array, Array]:
-    """`active_set`, which on JAX arrays is called on the host, in float64."""
+@with_jvp(_search_jvp)
+def _search(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> tuple[Array, Array, Array]:
+    """Return the minimiser, its residual and the number of steps; with kinks, JAX calls the host, in float64."""
+    if g.smooth:
+        return newton(R, z, g, start)
     if namespace(R, z, g, start, rows) is np:
         theta, residual, rounds = active_set(R, z, start, g, rows)
         return theta, np.asarray(residual), np.asarray(rounds)

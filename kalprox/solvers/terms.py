@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from kalprox.regularizers import Pieces, Regularizer
-from kalprox.regularizers.base import per_coordinate
 
 __all__ = ["GroupTerms", "PieceTerms", "Terms", "terms_of", "within_bounds"]
 
 Curvature = tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]
+_MOST_STEPS = 200  # of Newton's method for the norms of groups; 5 to 10 are usual
 _MOST_DENSE = 4096  # parameters of a g whose Hessian is a dense matrix
 
 
@@ -29,7 +29,7 @@ def within_bounds(theta: np.ndarray, p: np.ndarray, low: Any, high: Any) -> np.n
 class Terms:
     """A regulariser g: its value, its subdifferential, its curvature, and its prox in a diagonal metric.
 
-    This one is smooth and a sum over coordinates; the others say where they differ.
+    This one is smooth, and its Hessian is a diagonal or a dense matrix; the others say where they differ.
     """
 
     smooth = True
@@ -49,19 +49,19 @@ class Terms:
     def curvature(self, t: np.ndarray) -> Curvature:
         """Return the product with the Hessian of g at t, and its diagonal; zero where g is not smooth."""
         h = np.asarray(self.g.hessian(t), float)
-        return (lambda v: h * v), h
+        return ((lambda v: h * v), h) if h.ndim == 1 else ((lambda v: h @ v), np.diagonal(h))
 
     def free(self, t: np.ndarray) -> np.ndarray:
         """Return which coordinates are at no kink and no bound."""
         return np.ones(t.shape, bool)
 
-    def metric(self, diagonal: np.ndarray) -> np.ndarray:
-        """Return the least diagonal matrix above this one in whose metric `prox` is known."""
-        return diagonal
-
     def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return the minimiser over t of 1/2 (t - v)' diag(scale) (t - v) + g(t)."""
         raise TypeError(f"{type(self.g).__name__} is smooth: Newton steps need no prox.")
+
+    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
+        """Return W (diag(p) + Hess g(t))^-1 W' on the free coordinates, where g has kinks or bounds."""
+        raise TypeError(f"{type(self.g).__name__} is smooth: it has neither kinks nor bounds.")
 
     def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
         """Return t + p with each coordinate stopped at its kink or bound; None if none meets one."""
@@ -70,14 +70,6 @@ class Terms:
     def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Return p, changed by rounding where theta + p would lie outside the bounds."""
         return p
-
-
-class DenseTerms(Terms):
-    """A smooth g whose Hessian is a dense matrix."""
-
-    def curvature(self, t: np.ndarray) -> Curvature:
-        h = np.asarray(self.g.hessian(t), float)
-        return (lambda v: h @ v), np.diagonal(h)
 
 
 class RootTerms(Terms):
@@ -94,15 +86,18 @@ class RootTerms(Terms):
 
 
 class PieceTerms(Terms):
-    """A sum of `Pieces`: ridge, L1, elastic net, box, and their weighted versions."""
+    """A sum of `Pieces`: ridge, L1, elastic net, box, and their weighted versions; points are within its bounds."""
 
     quadratic = True
 
     def __init__(self, g: Regularizer, pieces: Pieces, d: int) -> None:
         super().__init__(g)
         self.smooth = bool(g.smooth)
-        named = pieces._asdict().items()
-        self.pieces = Pieces(*(per_coordinate(np.asarray(v, float), d, name) for name, v in named))
+        self.pieces = Pieces(*(np.asarray(a, float) for a in pieces.each(d)))
+
+    def value(self, t: np.ndarray) -> float:
+        l1, l2 = self.pieces[:2]
+        return float((l1 * np.abs(t) + l2 / 2 * t**2).sum())
 
     def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
         q: np.ndarray = r - self.pieces.l2 * t
@@ -118,6 +113,11 @@ class PieceTerms(Terms):
 
     def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
         return np.asarray(self.pieces.prox(v, 1 / scale))
+
+    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
+        free = np.flatnonzero(self.free(t))
+        columns = W[:, free]
+        return np.asarray((columns / (p + self.pieces.l2)[free]) @ columns.T)
 
     def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
         if self.smooth:
@@ -183,17 +183,36 @@ class GroupTerms(Terms):
     def free(self, t: np.ndarray) -> np.ndarray:
         return np.asarray(((self._norms(t) > 0) | (self.w == 0))[self.of])
 
-    def metric(self, diagonal: np.ndarray) -> np.ndarray:
-        largest = np.zeros(self.size + 1)
-        np.maximum.at(largest, self.of, diagonal)
-        return np.where(self.of < self.size, largest[self.of], diagonal)
-
     def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        per_group = np.ones(self.size + 1)
-        per_group[self.of] = scale  # the same for all of a group; the last one has no weight
-        norms = self._norms(v)
-        share = np.maximum(1 - self.w / (per_group * np.where(norms > 0, norms, 1.0)), 0.0)
-        return np.asarray(v * share[self.of])
+        """Return the minimiser, whose groups have the norms n with sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
+        p, w, n = scale, self.w, np.zeros(len(self.w))
+        a = p * v
+        active = (self._sums(a**2) > w**2) & (w > 0)
+        for _ in range(_MOST_STEPS):
+            below = p * n[self.of] + w[self.of]
+            below = np.where(below > 0, below, 1)
+            total = self._sums((a / below) ** 2)
+            slope = self._sums(p * a**2 / below**3)
+            # Newton's method for 1 - 1 / sqrt(total), which is convex and has its root to the right of n
+            with np.errstate(all="ignore"):
+                step = np.where(active, total * (np.sqrt(total) - 1) / slope, 0.0)
+            step = np.where(np.isfinite(step), step, 0.0)
+            n = n + np.maximum(step, 0)
+            active = active & (step > 1e-15 * n)
+            if not active.any():
+                break
+        of, penalised = self.of, w[self.of] > 0
+        return np.where(penalised, a * n[of] / np.where(penalised, p * n[of] + w[of], 1), v)
+
+    def within_rows(self, t: np.ndarray, p: np.ndarray, W: np.ndarray) -> np.ndarray:
+        c, (more, unit) = self._per_norm(t), self.curved(t)
+        inverse = np.where(self.free(t), 1 / (p + more), 0.0)
+        whole = (W * inverse) @ W.T
+        # the Hessian of a group is c (I - u u'): a rank one correction of diag(p + c) for each group
+        turned = W * (inverse * unit)
+        sums = np.stack([self._sums(row) for row in turned]) if len(W) else np.zeros((0, len(c)))
+        left = 1 - c * self._sums(inverse * unit**2)
+        return np.asarray(whole + (sums * (c / np.where(left > 0, left, 1))) @ sums.T)
 
 
 def terms_of(g: Regularizer, d: int) -> Terms:
@@ -204,11 +223,9 @@ def terms_of(g: Regularizer, d: int) -> Terms:
         return GroupTerms(g, *groups)
     if (root := g.root(d)) is not None:
         return RootTerms(g, np.asarray(root, float))
-    if g.smooth and g.separable:
-        return Terms(g)
-    if d > _MOST_DENSE or not g.smooth:
+    if not g.smooth or (d > _MOST_DENSE and not g.separable):
         raise ValueError(
             f"structure needs a regulariser that is a sum over coordinates, GroupL1, or quadratic; the Hessian of "
             f"{type(g).__name__} is a dense matrix of {d:,} x {d:,} numbers. Use structure=None, or another one."
         )
-    return DenseTerms(g)
+    return Terms(g)

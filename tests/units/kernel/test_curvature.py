@@ -12,7 +12,7 @@ NONE = Curvature(np.zeros(()), np.zeros(0), np.zeros(0), np.zeros((6, 1, 1)))
 @pytest.fixture(params=["compiled", "NumPy"])
 def way(request, monkeypatch):
     if request.param == "NumPy":
-        monkeypatch.setattr("kalprox.kernel.curvature.kernel", lambda: None)
+        monkeypatch.setattr("kalprox.kernel.scores.kernel", lambda: None)
     elif kernel() is None:
         pytest.skip("the kernel is not compiled")
     return request.param

@@ -13,6 +13,7 @@ from kalprox.models import GLM, Function, Linear
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Zero
 from kalprox.solvers.prox import prox
 from kalprox.sources import ArraySource
+from kalprox.structures import Diagonal
 
 N, D = 200, 12
 
@@ -148,13 +149,15 @@ def test_products_are_those_of_the_dense_linearisation():
         model, likelihood, X, y, start = _problem(kind)
         about = model, likelihood or kp.likelihoods.Gaussian(), Ridge(1.0), ArraySource(X, y), None
         theta = start + 0.05
-        dense, free = Problem(*about).at(theta), MatrixFreeProblem(*about).at(theta)
+        dense, free = Problem(*about).at(theta), MatrixFreeProblem(Diagonal(), *about).at(theta)
         assert isinstance(dense, Point) and isinstance(free, Point)
         p = np.random.default_rng(0).normal(size=len(theta))
         np.testing.assert_allclose(free.local.scales(), dense.local.scales(), rtol=1e-9)
         np.testing.assert_allclose(free.local.decrease(p), dense.local.decrease(p), rtol=1e-9)
         np.testing.assert_allclose(free.objective, dense.objective, rtol=1e-12)
-        curvatures = [kind(*about).curvature(theta, p) for kind in (Problem, MatrixFreeProblem)]
+        curvatures = [
+            problem.curvature(theta, p) for problem in (Problem(*about), MatrixFreeProblem(Diagonal(), *about))
+        ]
         size = np.abs(free.local.H.product(p)).max()  # of which half of the digits are kept
         np.testing.assert_allclose(*curvatures, rtol=1e-4, atol=1e-6 * size)
 
@@ -212,7 +215,9 @@ def test_a_function_of_20_000_parameters_in_bounded_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert d == 20_000 and peak < 8 * d**2 / 10  # bytes: a tenth of the matrix
-    problem = MatrixFreeProblem(Function(network), kp.likelihoods.Gaussian(), Ridge(lam), ArraySource(X, y), None)
+    problem = MatrixFreeProblem(
+        Diagonal(), Function(network), kp.likelihoods.Gaussian(), Ridge(lam), ArraySource(X, y), None
+    )
     first = problem.at(start)
     # A network with more parameters than rows takes hundreds of passes to its minimum, as with the dense refinement.
     assert fit.objective < 0.01 * first.objective and "max_passes=40" in fit.message

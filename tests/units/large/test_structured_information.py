@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kalprox.large import information as structured
-from kalprox.large.information import append, informing_share, piece_rows, ready_for, rss_with, with_room
+from kalprox.large.information import append, noise_of_predictions, piece_rows, ready_for, rss_with, with_room
 from kalprox.large.prox import minimise
 from kalprox.large.sparse_rows import Weighed
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
@@ -355,4 +355,5 @@ def test_late_errors_weigh_more_once_correlations_were_dropped(lengths):
     ends = np.cumsum([0, *lengths]) / n
     means = [squares[i : i + b].mean() for i, b in zip((ends * n).astype(int), lengths, strict=False)]
     assert rss / n == pytest.approx(np.diff(ends**8) @ means, rel=1e-12)
-    assert informing_share(0.0) == 1 and informing_share(0.5) == 15 / 64  # (sum of weights)^2 / sum of their squares
+    dof = [noise_of_predictions(1.0, 128, 0.0, dropped).dof for dropped in (0.0, 0.5)]
+    assert dof == [128, 30]  # 15 / 64 of them: (sum of weights)^2 / sum of their squares
