@@ -190,9 +190,11 @@ class LearnerEstimator(BaseEstimator):
             start = stop
         return found
 
-    def _nothing(self, n: int) -> Array:
-        """Return NaN for n rows, all of which were skipped."""
-        return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
+    def _of_rows(self, X: Any, good: Array | None, read: Callable[..., Array], **how: Any) -> Array:
+        """Return what `read` returns for rows of `_inputs_and_offset`, see `_by_block`; NaN for those left out."""
+        if not X.shape[0]:
+            return np.full((0 if good is None else len(good), *self._belief.coef.shape[:-1]), np.nan)
+        return filled(np.concatenate(self._by_block(X, read, **how)), good)
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
         """Return what was found for one target, or for several, as the attributes of the estimator have it."""
