@@ -217,13 +217,11 @@ def _has_known_names(model: Any, X: Any) -> bool:
 # ---- checks ----------------------------------------------------------------------------------------
 
 
-def checked_rows(
-    model: Any, X: Any, y: Any, given: Given, *, reset: bool, settings: Settings, may_be_empty: bool = False
-) -> tuple[Rows, int]:
+def checked_rows(model: Any, X: Any, y: Any, given: Given, *, reset: bool, settings: Settings) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
-    y may have several columns where the settings allow it. All weights may be zero only with `may_be_empty`. Values
-    above `kalprox.base.checks.LARGEST` are bad, as infinity is.
+    y may have several columns where the settings allow it. Values above `kalprox.base.checks.LARGEST` are bad, as
+    infinity is.
     """
     may_lack = model.missing != "raise" or given.keys is not None
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": False}
@@ -246,20 +244,17 @@ def checked_rows(
         raise ValueError(f"y must have shape (n,){' or (n, k)' if several else ''}; got shape {y.shape}.")
     if len(y) != X.shape[0]:
         raise ValueError(f"X and y must have one row per observation; got {X.shape[0]} and {len(y)} rows.")
-    return checked_given(model, X, y, given, may_be_empty=may_be_empty)
+    return checked_given(model, X, y, given)
 
 
-def checked_given(model: Any, X: Any, y: Array, given: Given, *, may_be_empty: bool = True) -> tuple[Rows, int]:
+def checked_given(model: Any, X: Any, y: Array, given: Given) -> tuple[Rows, int]:
     """Return rows with what is given of them, and the number of skipped rows; see `checked_rows`."""
     weights, n = None, len(y)
     if given.weights is not None:
         numbers = np.asarray(given.weights)
-        if numbers.shape == (n,) and not numbers.any():
-            if not may_be_empty:
-                raise ValueError("sample_weight must be positive for at least one row; got zeros only.")
-            weights = np.zeros(n)
-        else:
-            weights = _check_sample_weight(given.weights, X, dtype=np.float64, ensure_non_negative=True)
+        zeros = numbers.shape == (n,) and not numbers.any()  # which scikit-learn refuses
+        how: dict[str, Any] = {"dtype": np.float64, "ensure_non_negative": True}
+        weights = np.zeros(n) if zeros else _check_sample_weight(given.weights, X, **how)
     labels = None if given.clusters is None else _checked_clusters(given.clusters, n)
     added = checked_offset(model, given.offset, given.exposure, n)
     at = None if given.times is None else time_numbers(given.times, n)

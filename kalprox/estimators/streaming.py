@@ -116,8 +116,7 @@ class Streaming(LearnerEstimator):
             X, linear = as_frame(X), settings.is_exact
             may_lack = self.missing != "raise" or keys is not None
             reset, look = not fitted and self._unfitted is None, not linear or may_lack
-            how: dict[str, Any] = {"settings": settings, "reset": reset, "may_be_empty": True}
-            rows, rejected, of_frame = self._rows_of(X, y, given, **how, look=look)
+            rows, rejected, of_frame = self._rows_of(X, y, given, settings=settings, reset=reset, look=look)
             unlabelled: int = 0
             held: _Held = []
             if may_lack:
@@ -129,7 +128,7 @@ class Streaming(LearnerEstimator):
                     learner.learn(self._batch(rows, settings, whole=whole, before=learner.n_rows), settings)
             except ValueError:
                 if of_frame is None:  # there may be a better error
-                    checked_rows(self, X, y, given._replace(keys=None), **how)
+                    checked_rows(self, X, y, given._replace(keys=None), settings=settings, reset=reset)
                     if fitted and linear:
                         _check_targets(learner, rows.y)
                 raise
@@ -162,7 +161,7 @@ class Streaming(LearnerEstimator):
         return True
 
     def _rows_of(
-        self, X: Any, y: Any, given: Given, *, settings: Settings, reset: bool, look: bool = True, **how: Any
+        self, X: Any, y: Any, given: Given, *, settings: Settings, reset: bool, look: bool = True
     ) -> tuple[Rows, int, dict[str, Any] | None]:
         """Return the good rows of X, the number of bad ones and, of a frame, what the record of the files says of it.
 
@@ -178,7 +177,7 @@ class Streaming(LearnerEstimator):
                 at = None if given.times is None else time_numbers(given.times, len(rows.y))
                 if added is None or np.isfinite(added).all():
                     return rows._replace(offset=added, times=at), 0, None
-        return *checked_rows(self, X, y, given, settings=settings, reset=reset, **how), None
+        return *checked_rows(self, X, y, given, settings=settings, reset=reset), None
 
     def _rows_of_frame(self, X: Any, y: Any, given: Given) -> tuple[Rows, int, dict[str, Any]]:
         """Return the good rows of a frame with the columns of the files that the model was fitted to.

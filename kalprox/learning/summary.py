@@ -14,7 +14,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import check_level
 from kalprox.base.text import printable
 from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import doubt_of_weights
+from kalprox.learning.doubts import doubt_of_weights, equal_clusters
 from kalprox.learning.learner import Learner
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.mixed import MixedBelief
@@ -322,7 +322,7 @@ def _about_errors(belief: Belief, cluster: str | None) -> str:
     clusters = 0 if sandwich is None else round(sandwich.count)
     by = "" if cluster is None else f" of {cluster}"
     text = f"clustered (rows may depend on each other within each of {clusters:,} clusters{by}"
-    worth = float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
+    worth = equal_clusters(belief)
     return text + (
         f"; for one coefficient they are worth {worth:.2g} equal ones)" if worth < min(clusters / 2, _FEW) else ")"
     )
