@@ -42,6 +42,11 @@ class Probabilities(Calibration):
     kind: ClassVar[str] = "classes"
     scored: ClassVar[Any] = Classes  # whether the event comes is one of two classes
     event: ClassVar[str]
+    about_scores: ClassVar[str] = (
+        "the mean of -log of the probability of the class that came, the mean squared error of the probabilities, the "
+        "share of the rows whose most probable class came, and the area under the ROC curve, for several classes the "
+        "mean of those of each class against the others"
+    )
 
     def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
         p, w = rows.mean if rows.mean.ndim else rows.mean + 0 * rows.y, rows.weights
@@ -114,14 +119,19 @@ class Probabilities(Calibration):
         if not float(self.rows) > 0:
             raise ValueError(f"There are no scored rows: {self.verdict()}")
 
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The scores that a report shows, by name; the area is that of the classes that have rows."""
+        areas = np.atleast_1d(self.auc)
+        known = areas[np.isfinite(areas)]
+        found = {"log loss": float(self.log_loss), "Brier score": float(self.brier), "accuracy": float(self.accuracy)}
+        return found | {"mean AUC" if self.of_whole_rows else "AUC": float(known.mean()) if len(known) else math.nan}
+
     def _in_short(self, found: Verdict) -> str:
         return f"log loss {float(self.log_loss):.4g}" + ("" if self.of_whole_rows else f", AUC {self.auc:.4g}")
 
     def _in_detail(self, found: Verdict) -> tuple[dict[str, str], Sequence[str], list[tuple[str, ...]]]:
-        more = {
-            "Scores": f"log loss {float(self.log_loss):.4g}, Brier score {float(self.brier):.4g}, accuracy "
-            f"{float(self.accuracy):.2%}" + ("" if self.of_whole_rows else f", AUC {self.auc:.4g}")
-        }
+        more = {"Scores": ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())}
         groups = self.reliability(_GROUPS)
         rows: list[tuple[str, ...]] = [
             (f"{n:,.10g}", f"{p:.2%}", f"{share:.2%}", f"{low:.2%} to {high:.2%}")

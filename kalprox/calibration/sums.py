@@ -158,6 +158,10 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     scored: ClassVar[Any] = None  # the kind of distribution that the scores are those of, where not of `predictive`
     kind: ClassVar[str] = "numbers"  # what is predicted, as `Verdict.kind`
     material: ClassVar[float] = MATERIAL  # a relative error of the std below this is called calibrated
+    about_scores: ClassVar[str] = (
+        "the root mean squared error, the share of the rows within their intervals, and the mean squared error in "
+        "units of the predicted variance (NIS; 1 if calibrated)"
+    )
 
     def add(self, predicted: Predictive, y: Array, weights: Array | None = None, together: Array | None = None) -> Self:
         """Add the predictive distributions of a block of rows, made before it was learned, and the observations.
@@ -384,6 +388,13 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     def rmse(self) -> Array:
         """The root mean square of y - mean."""
         return self._mean(self.squared_errors) ** 0.5
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The scores that a report shows, by name: numbers, and shares as text."""
+        coverage = zip(LEVELS[::-1], self.coverage[::-1], strict=True)
+        within = {f"within {level:.0%}": f"{float(share):.1%}" for level, share in coverage}
+        return {"RMSE": float(self.rmse), **within, "NIS": float(self.nis)}
 
     @property
     def uniformity(self) -> tuple[float, float]:

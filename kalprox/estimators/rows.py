@@ -100,21 +100,19 @@ def is_plain_row(model: Any, X: Any) -> bool:
     return "feature_names_in_" not in vars(model)
 
 
-def plain_inputs(model: Any, X: Any) -> Array | None:
-    """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked."""
-    found = _plain_inputs(model, X)
-    if found is None or not all_usable(None, found.ravel("K")):
-        return None
-    if not _has_known_names(model, X):
-        _check_feature_names(model, X, reset=False)
-    return found
+def plain_inputs(model: Any, X: Any, *, look: bool = True) -> Array | None:
+    """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked.
 
-
-def _plain_inputs(model: Any, X: Any) -> Array | None:
-    """Return what `plain_inputs` returns, whatever the names are, and be the values NaN, infinite or too large."""
+    Without `look` the values of columns with the names of the model may be NaN, infinite or too large.
+    """
     found = _plain(X)
     if found is None or found.ndim != 2 or not found.shape[0] or found.shape[1] != model.n_features_in_:
         return None
+    known = _has_known_names(model, X)
+    if (look or not known) and not all_usable(None, found.ravel("K")):
+        return None
+    if not known:
+        _check_feature_names(model, X, reset=False)
     return found
 
 
@@ -132,22 +130,19 @@ def plain_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, several: bool,
     look : bool
         If False, and there are no weights, the values may be NaN, infinite or too large.
     """
-    inputs = _plain_inputs(model, X)
-    targets = None if inputs is None else _plain(y)
-    if inputs is None or targets is None or targets.shape[:1] != inputs.shape[:1]:
+    targets = _plain(y)
+    if targets is None or not (targets.ndim == 1 or (several and targets.ndim == 2 and targets.shape[1])):
         return None
-    if targets.ndim != 1 and not (several and targets.ndim == 2 and targets.shape[1]):
+    inputs = plain_inputs(model, X, look=False)
+    if inputs is None or len(inputs) != len(targets):
         return None
-    weights, known = None, _has_known_names(model, X)
+    weights = None
     if sample_weight is not None:
         weights = _plain(sample_weight)
         if weights is None or weights.shape != inputs.shape[:1] or not (weights.min() >= 0 and weights.max() > 0):
             return None
-    look = look or weights is not None or not known
-    if look and not all_usable(weights, inputs.ravel("K"), targets.ravel("K")):
+    if (look or weights is not None) and not all_usable(weights, inputs.ravel("K"), targets.ravel("K")):
         return None
-    if not known:
-        _check_feature_names(model, X, reset=False)
     return Rows(inputs, targets, weights)
 
 

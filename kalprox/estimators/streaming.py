@@ -150,9 +150,9 @@ class Streaming(LearnerEstimator):
             return False
         if weights is not None and not (_is_plain_number(weights) and weights[0] > 0):
             return False
-        if not (self._learner.settings.is_exact or all_usable(weights, X[0], y)):
+        exact = self._learner.settings.is_exact  # which looks at values, and copies what it holds
+        if not (exact or all_usable(weights, X[0], y)):
             return False
-        exact = self._learner.settings.is_exact  # which copies what it holds
         try:
             row = (X, y, weights) if exact else (a if a is None else a.copy() for a in (X, y, weights))
             self._learner.learn(Block(*row))

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.text import MAX_NAME, code, shorten
-from kalprox.calibration import LEVELS, CategoryCalibration, ClassCalibration
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.saving import n_held
@@ -144,34 +143,11 @@ def _uncertainty(std: float, low: float, high: float) -> list[Any]:
 def calibration(fitted: TableModel) -> Table:
     """The prequential scores: of rows that were predicted before they were learned."""
     score = fitted.learner.score
-    scored = float(score.rows)
-    number: Any = int(scored) if scored.is_integer() else scored
-    if isinstance(score, (ClassCalibration, CategoryCalibration)):
-        found = {"log loss": score.log_loss, "Brier score": score.brier, "accuracy": score.accuracy}
-        found |= {"AUC": score.auc} if isinstance(score, ClassCalibration) else {"mean AUC": _mean_area(score.auc)}
-        return Table(
-            ["rows scored", *found, "verdict"],
-            [[number, *(None if np.isnan(one) else float(one) for one in found.values()), score.verdict().word]],
-            "Scores of rows that were predicted before they were learned: the mean of -log of the probability of the "
-            "class that came, the mean squared error of the probabilities, the share of the rows whose most probable "
-            "class came, and the area under the ROC curve, for several classes the mean of those of each class against "
-            "the others.",
-        )
-    coverage = [f"{float(share):.1%}" if scored > 0 else None for share in score.coverage[::-1]]
-    cells = [float(score.rmse), *coverage, float(score.nis)] if scored > 0 else [None, *coverage, None]
-    return Table(
-        ["rows scored", "RMSE", *(f"within {level:.0%}" for level in LEVELS[::-1]), "NIS", "verdict"],
-        [[number, *cells, score.verdict().word]],
-        "Scores of rows that were predicted before they were learned: the root mean squared error, the share of the "
-        "rows within their intervals, and the mean squared error in units of the predicted variance (NIS; 1 if "
-        "calibrated).",
-    )
-
-
-def _mean_area(areas: np.ndarray) -> float:
-    """The mean over the classes that have rows."""
-    known = areas[np.isfinite(areas)]
-    return float(known.mean()) if len(known) else np.nan
+    rows, scores = float(score.rows), score.scores
+    number: Any = int(rows) if rows.is_integer() else rows
+    cells = [None if not rows > 0 or value != value else value for value in scores.values()]
+    caption = f"Scores of rows that were predicted before they were learned: {score.about_scores}."
+    return Table(["rows scored", *scores, "verdict"], [[number, *cells, score.verdict().word]], caption)
 
 
 def conformal(fitted: TableModel) -> list[Table]:
