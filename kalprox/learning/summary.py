@@ -222,13 +222,14 @@ class Summary:
     def _rows(self) -> list[tuple[str, ...]]:
         """The rows of the table: a name and its cells, or one cell as wide as the table."""
         rows: list[tuple[str, ...]] = []
-        targets = self.targets or [""] * len(self.names)
-        for target in dict.fromkeys(targets):
-            places = [i for i, one in enumerate(targets) if one == target]
+        targets = list(dict.fromkeys(self.targets or [""]))
+        size = len(self.names) // len(targets)
+        for number, target in enumerate(targets):
+            first = number * size
             rows += [(f"target {target}",)] if target else []
-            rows += [(self.names[i], *self._cells(i)) for i in places[:_MAX_ROWS]]
-            if (more := len(places) - _MAX_ROWS) > 0:
-                rows.append((f"... and {more:,} more; to_frame() has all of them",))
+            rows += [(self.names[i], *self._cells(i)) for i in range(first, first + min(size, _MAX_ROWS))]
+            if size > _MAX_ROWS:
+                rows.append((f"... and {size - _MAX_ROWS:,} more; to_frame() has all of them",))
         return rows
 
     def _cells(self, i: int) -> list[str]:
