@@ -1,5 +1,6 @@
 """The contribution of a block of rows to the sums of a `Calibration`."""
 
+import math
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -9,11 +10,11 @@ from scipy import special
 from kalprox.base.arrays import Array, certainly
 from kalprox.base.checks import check_finite, check_positive, concrete
 from kalprox.calibration.sequence import Sequence, prolonged
-from kalprox.calibration.uniforms import uniforms
 from kalprox.calibration.verdict import BINS, LEVELS
+from kalprox.kernel.scores import ROW_VALUES, add_scores
 from kalprox.predictive import is_discrete, normal_scores
 
-__all__ = ["Given", "Rows", "block_sums"]
+__all__ = ["Given", "Rows", "added_by_kernel", "block_sums", "uniforms"]
 
 
 class Given(NamedTuple):
@@ -142,7 +143,95 @@ def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) 
     return np.concatenate([[0.0], inner, [rows]])
 
 
+class Added(NamedTuple):
+    """What else is read from a block of rows that the kernel added: 0 for those that are not judged."""
+
+    mean: Array
+    weights: Array
+    scores: Array
+
+
+def added_by_kernel(sums: Array, rows: Rows) -> Added | None:
+    """Add rows of NumPy to the sums of a `Calibration`, one vector, in place, as `block_sums` does.
+
+    Return None, with nothing added, if these can be no rows.
+    """
+    mean, std, y, dof, weights, together, _ = rows
+    y = np.asarray(y, float)
+    block = np.empty((ROW_VALUES, y.size))
+    weights = 1.0 if weights is None else weights
+    together = math.nan if together is None else together
+    for i, value in enumerate((mean, std, y, dof, weights, together)):
+        if type(value) is not float and np.asarray(value).shape not in ((), (y.size,)):
+            return None
+        block[i] = value
+    if not add_scores(sums, block, _KERNEL_ENDS):
+        return None
+    return Added(block[0], block[4], block[6])
+
+
 _LARGEST = 30.0  # the bound of the scores whose powers are summed
 _REACH = special.ndtri((1 + np.array(LEVELS)) / 2)
 # The ends of the bins of the PIT, and of the central intervals, whose upper ends belong to them.
 _ENDS = np.concatenate([special.ndtri(np.arange(1, BINS) / BINS), -_REACH, np.nextafter(_REACH, np.inf)])
+_KERNEL_ENDS = np.concatenate([_ENDS[: BINS - 1], _REACH])
+
+
+_WORD = 32
+_DROPPED = np.uint32(7)  # bits of a prediction in single precision, which leaves it 16 after the point
+
+
+def uniforms(xp: ModuleType, numbers: Array, mean: Array) -> Array:
+    """Return a number strictly between 0 and 1 for each row.
+
+    The scores of classes and counts are randomised by it. A generator with a state would give other scores for other
+    blocks, or after saving; a seed alone would give the same numbers to the streams of two machines, whose scores would
+    not be independent when they are merged. So each number is a hash of the number of a row in its stream and of its
+    prediction. Of the prediction it takes about five digits: the last ones depend on the processor, and the scores
+    should not.
+
+    The 32-bit words of the number of the row and one of its prediction, rounded, go through the finaliser of
+    MurmurHash3, which changes every bit of the result with probability 1/2 if one bit of the word changes.
+
+    Parameters
+    ----------
+    xp : module
+        numpy or jax.numpy.
+    numbers : array of shape (b,)
+        Whole numbers: those of the rows in their stream.
+    mean : array of shape (b,)
+        What was predicted.
+
+    Returns
+    -------
+    array of shape (b,)
+
+    Examples
+    --------
+    >>> v = uniforms(np, np.arange(1000.0), np.full(1000, 0.3))
+    >>> bool(v.min() > 0), bool(v.max() < 1), round(float(v.mean()), 1)
+    (True, True, 0.5)
+    """
+    with np.errstate(over="ignore"):
+        single = (mean + 0.0).astype(np.float32)  # a sum with 0 turns -0 into 0, which is the same prediction
+    if xp is np:
+        whole = numbers.astype(np.uint64)
+        words = [(whole & 0xFFFFFFFF).astype(np.uint32), (whole >> _WORD).astype(np.uint32)]
+        predicted = single.view(np.uint32)
+    else:
+        from jax import lax
+
+        high = xp.floor(numbers / 2.0**_WORD)
+        words = [(numbers - high * 2.0**_WORD).astype(np.uint32), high.astype(np.uint32)]
+        predicted = lax.bitcast_convert_type(single, np.uint32)
+    mixed = xp.full(len(mean), np.uint32(0x9E3779B9))
+    for word in (*words, predicted >> _DROPPED):
+        mixed = _mixed(mixed ^ word)
+    bits = min(_WORD, np.finfo(mean.dtype).nmant + 1)
+    return ((mixed >> np.uint32(_WORD - bits)).astype(mean.dtype) + 0.5) * mean.dtype.type(2.0**-bits)
+
+
+def _mixed(word: Array) -> Array:
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        word = (word ^ (word >> np.uint32(shift))) * np.uint32(factor)
+    return word ^ (word >> np.uint32(16))

@@ -2,8 +2,9 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,16 +15,22 @@ from kalprox.calibration.advice import FEWEST_EVENTS
 from kalprox.calibration.blocks import Rows
 from kalprox.calibration.cells import CELLS, Cells, cell_of
 from kalprox.calibration.checks import Check, Stream, correlated, drifting, drifting_slope
-from kalprox.calibration.showing_classes import ShownClasses
+from kalprox.calibration.showing import SIZES
 from kalprox.calibration.sums import Calibration, Findings, total
 from kalprox.calibration.verdict import Range, Verdict
 from kalprox.predictive import Classes
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["ClassCalibration", "Probabilities", "check_probabilities"]
+
+_GROUPS = 5  # of the table in a notebook
+_OF_SCORES, _OF_CLASSES = ("coverage", "pit", "stream"), ("reliability", "roc", "lift")  # kinds of plots
 
 
 @pytree
-class Probabilities(ShownClasses, Calibration):
+class Probabilities(Calibration):
     """The calibration of an event that has a stated probability; what the event is, subclasses say."""
 
     outcomes: Any = total(2, CELLS)
@@ -35,6 +42,11 @@ class Probabilities(ShownClasses, Calibration):
     kind: ClassVar[str] = "classes"
     scored: ClassVar[Any] = Classes  # whether the event comes is one of two classes
     event: ClassVar[str]
+    about_scores: ClassVar[str] = (
+        "the mean of -log of the probability of the class that came, the mean squared error of the probabilities, the "
+        "share of the rows whose most probable class came, and the area under the ROC curve, for several classes the "
+        "mean of those of each class against the others"
+    )
 
     def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
         p, w = rows.mean if rows.mean.ndim else rows.mean + 0 * rows.y, rows.weights
@@ -49,6 +61,11 @@ class Probabilities(ShownClasses, Calibration):
     @abstractmethod
     def _rights(self, p: Array, y: Array) -> Array:
         """Return 1 for rows whose most probable class came, else 0."""
+
+    @property
+    @abstractmethod
+    def auc(self) -> Any:
+        """The area under the ROC curve, or that of each class against the others."""
 
     @property
     def cells(self) -> Cells:
@@ -101,6 +118,95 @@ class Probabilities(ShownClasses, Calibration):
     def _check_rows(self) -> None:
         if not float(self.rows) > 0:
             raise ValueError(f"There are no scored rows: {self.verdict()}")
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The scores that a report shows, by name; the area is that of the classes that have rows."""
+        areas = np.atleast_1d(self.auc)
+        known = areas[np.isfinite(areas)]
+        found = {"log loss": float(self.log_loss), "Brier score": float(self.brier), "accuracy": float(self.accuracy)}
+        return found | {"mean AUC" if self.of_whole_rows else "AUC": float(known.mean()) if len(known) else math.nan}
+
+    def _in_short(self, found: Verdict) -> str:
+        return f"log loss {float(self.log_loss):.4g}" + ("" if self.of_whole_rows else f", AUC {self.auc:.4g}")
+
+    def _in_detail(self, found: Verdict) -> tuple[dict[str, str], Sequence[str], list[tuple[str, ...]]]:
+        more = {"Scores": ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())}
+        groups = self.reliability(_GROUPS)
+        rows: list[tuple[str, ...]] = [
+            (f"{n:,.10g}", f"{p:.2%}", f"{share:.2%}", f"{low:.2%} to {high:.2%}")
+            for p, share, low, high, n in zip(*groups, strict=True)
+        ]
+        return more, ("rows", "stated", "came", "95% interval"), rows
+
+    def plot(
+        self,
+        ax: "Axes | None" = None,
+        *,
+        kind: str = "reliability",
+        label: str = "observed",
+        number: int | None = None,
+    ) -> "Axes":
+        """Plot how good the stated probabilities are.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            The axes of matplotlib to draw on. By default a new figure is made. A second calibration can be drawn on the
+            axes of the first, to compare the two.
+        kind : {"reliability", "roc", "lift", "coverage", "pit", "stream"}
+            "reliability": the share of the events among rows with about the same stated probability, with its 95%
+            interval, against that probability. Calibrated probabilities lie on the diagonal.
+
+            "roc": the share of the events that are found, against the share of false alarms, for all thresholds.
+
+            "lift": the share of the events among the rows with the largest probabilities, against the share of these
+            rows; the diagonal is that of rows in random order.
+
+            "coverage", "pit" and "stream" are about the randomised scores; see `Calibration.plot`.
+        label : str
+            The name of the rows, for the legend.
+        number : int, optional
+            For "roc" and "lift" of several classes: the number of the class, from 0 on, that is the event.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from kalprox.calibration import ClassCalibration
+        >>> from kalprox.predictive import Classes
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.uniform(size=1000)
+        >>> ax = ClassCalibration().add(Classes(p), rng.random(1000) < p).plot()
+        >>> ax.get_xlabel()
+        'stated probability'
+        """
+        if kind in _OF_SCORES:
+            return super().plot(ax, kind=kind, label=label)
+        if kind not in _OF_CLASSES:
+            raise ValueError(f"kind must be one of {', '.join(map(repr, (*_OF_CLASSES, *_OF_SCORES)))}; got {kind!r}.")
+        of_one = self.of_whole_rows and kind != "reliability"
+        if of_one is (number is None):
+            what = "given: which of the classes is the event" if of_one else "left out: it is for curves of one class"
+            raise ValueError(f"number must be {what}; got kind={kind!r} and number={number!r}.")
+        from kalprox.display import readings
+        from kalprox.display.axes import axes_for, unused_slot
+
+        found: Any = getattr(self, kind)(*(() if number is None else (number,)))
+        ax = axes_for(ax, SIZES[kind])
+        slot = unused_slot(ax)
+        if kind == "reliability":
+            readings.reliability(ax, *found[:4], label=label, slot=slot)
+        elif kind == "roc":
+            area = self.auc if number is None else self.auc[number]
+            readings.roc(ax, found[0], found[1], label=f"{label} (area {area:.3f})", slot=slot)
+        else:
+            readings.lift(ax, found[0], found[1], label=label, slot=slot)
+        ax.legend(fontsize="small", loc="upper left" if kind == "reliability" else "lower right")
+        return ax
 
     def verdict(self) -> Verdict:
         """Calibrated, or what is wrong with the probabilities and the one thing to change; with the numbers.

@@ -13,7 +13,16 @@ from kalprox.calibration.verdict import BINS, LEVELS, Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Shown", "coverage_curve", "independent_rows"]
+__all__ = ["SIZES", "Shown", "coverage_curve", "independent_rows"]
+
+SIZES = {  # width and height in inches of each kind of plot
+    "coverage": (4.6, 4.6),
+    "pit": (6.4, 3.6),
+    "stream": (6.4, 4.0),
+    "reliability": (4.8, 4.6),
+    "roc": (4.6, 4.6),
+    "lift": (6.4, 4.0),
+}
 
 
 class Shown:
@@ -107,7 +116,7 @@ class Shown:
         if not float(self.rows) > 0:
             raise ValueError(f"There are no scored rows to plot: {self.verdict()}")
         verdict = self.verdict()
-        ax = axes_for(ax, {"coverage": (4.6, 4.6), "pit": (6.4, 3.6), "stream": (6.4, 4.0)}[kind])
+        ax = axes_for(ax, SIZES[kind])
         if kind == "coverage":
             levels, shares = coverage_curve(self)
             slot = unused_slot(ax)

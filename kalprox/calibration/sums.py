@@ -17,10 +17,9 @@ from scipy import special
 from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.checks import check_is
 from kalprox.base.tree import Sizes, leaf
-from kalprox.calibration.blocks import Given, Rows, block_sums
+from kalprox.calibration.blocks import Given, Rows, added_by_kernel, block_sums
 from kalprox.calibration.changes import Changes
 from kalprox.calibration.checks import Check, Dependence, Stream, correlated, drifting, tails, unequal_spread
-from kalprox.calibration.compiled import added, fields_of, sums_of
 from kalprox.calibration.curvature import Curvature
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
@@ -159,6 +158,10 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     scored: ClassVar[Any] = None  # the kind of distribution that the scores are those of, where not of `predictive`
     kind: ClassVar[str] = "numbers"  # what is predicted, as `Verdict.kind`
     material: ClassVar[float] = MATERIAL  # a relative error of the std below this is called calibrated
+    about_scores: ClassVar[str] = (
+        "the root mean squared error, the share of the rows within their intervals, and the mean squared error in "
+        "units of the predicted variance (NIS; 1 if calibrated)"
+    )
 
     def add(self, predicted: Predictive, y: Array, weights: Array | None = None, together: Array | None = None) -> Self:
         """Add the predictive distributions of a block of rows, made before it was learned, and the observations.
@@ -297,14 +300,18 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         judges_student = type(self) is Calibration and self.predictive is Student
         if not judges_student or rows.given is not None or namespace(*rows[:6]) is not np or kernel() is None:
             return None
-        sums = sums_of(self)
-        block = None if sums is None else added(sums, rows)
-        if sums is None or block is None:
+        values = [getattr(self, name) for name in _PLACES]
+        if namespace(*values) is not np or any(np.asarray(value).dtype != float for value in values):
+            return None
+        sums = np.concatenate([np.ravel(value) for value in values])
+        block = added_by_kernel(sums, rows)
+        if block is None:
             return None
         curvature = self.curvature
         if X is not None:
             curvature = curvature.after(X, block.mean, block.scores, block.weights)
-        return type(self)(**fields_of(sums), **curvature._asdict())
+        parts: dict[str, Any] = {name: sums[place].reshape(shape) for name, (place, shape) in _PLACES.items()}
+        return type(self)(**parts, **curvature._asdict())
 
     def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
         """Return the contribution of a block to the sums that only a subclass has."""
@@ -381,6 +388,13 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     def rmse(self) -> Array:
         """The root mean square of y - mean."""
         return self._mean(self.squared_errors) ** 0.5
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The scores that a report shows, by name: numbers, and shares as text."""
+        coverage = zip(LEVELS[::-1], self.coverage[::-1], strict=True)
+        within = {f"within {level:.0%}": f"{float(share):.1%}" for level, share in coverage}
+        return {"RMSE": float(self.rmse), **within, "NIS": float(self.nis)}
 
     @property
     def uniformity(self) -> tuple[float, float]:
@@ -507,6 +521,20 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     def _mean(self, total: Array) -> Array:
         xp = namespace(total)
         return xp.where(self.rows > 0, total / xp.where(self.rows > 0, self.rows, 1), xp.nan)
+
+
+def _places() -> dict[str, tuple[slice, tuple[int, ...]]]:
+    """Return where the sums are that the kernel adds to, in one vector, and their shapes."""
+    places, start = {}, 0
+    for f in fields(Calibration):
+        if "role" in f.metadata and f.name not in Curvature._fields:
+            value = getattr(Calibration(), f.name)
+            places[f.name] = slice(start, start + value.size), value.shape
+            start += value.size
+    return places
+
+
+_PLACES = _places()
 
 
 def _add(total: Array, value: Array) -> Array:

@@ -19,8 +19,7 @@ from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frames import FrameEncoder, as_frame, check_encoded, is_raw
 from kalprox.estimators.rows import Rows, checked_inputs, checked_offset, is_plain_row, plain_inputs, source_of
 from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_errors
-from kalprox.learning.errors import hidden_clusters
+from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_clusters, doubt_of_errors
 from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -33,8 +32,6 @@ __all__ = ["LearnerEstimator", "filled"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
-_HIDDEN = 0.4  # the share of clusters' common noise that a stream hides, above which intervals covered less than 90%
-_FEW_CLUSTERS = 3.5  # as many equal clusters, below which the intervals of a stream covered less than 90%
 _NOT_SETTINGS = ("formula", "engine", "class_weight")  # parameters of the input, not of the learner
 
 
@@ -125,27 +122,10 @@ class LearnerEstimator(BaseEstimator):
 
     def _warn_of_looks(self, belief: Belief, *, anytime: bool) -> None:
         """Warn if the intervals of coefficients are known not to cover, at one look or at any."""
-        if belief.interval_doubt and not anytime:
-            warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=3)
-        if belief.settings.coef_cov == "clustered" and not anytime:
-            worth = float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
-            if belief.sandwich is not None and worth < min(_FEW_CLUSTERS, belief.sandwich.count / 2):
-                warnings.warn(
-                    f"The clusters are worth {worth:.2g} equal ones for one coefficient, because a few of them decide "
-                    "most of it: its interval rests on little, and that of a stream covers less than it says. Divide "
-                    "the large clusters, if their parts are independent, or fit all rows at once.",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
-            elif hidden_clusters(belief) > _HIDDEN and not belief.why_no_std:
-                warnings.warn(
-                    f"About {hidden_clusters(belief):.0%} of what the rows of a cluster have in common is in batches "
-                    "that had more rows than all before them, whose errors hide it: standard errors are too small, and "
-                    "a 95% interval may cover less than 90%. Divide the large batches, if their parts are independent, "
-                    "or fit all rows at once, with clusters.",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
+        if not anytime:
+            for doubt, kind in ((belief.interval_doubt, PenaltyTooStrong), (doubt_of_clusters(belief), RuntimeWarning)):
+                if doubt:
+                    warnings.warn(doubt, kind, stacklevel=3)
         if anytime and belief.settings.coef_cov != "clustered":
             with self._lock:
                 findings = self._fitted.score.verdict().findings
@@ -190,9 +170,11 @@ class LearnerEstimator(BaseEstimator):
             start = stop
         return found
 
-    def _nothing(self, n: int) -> Array:
-        """Return NaN for n rows, all of which were skipped."""
-        return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
+    def _of_rows(self, X: Any, good: Array | None, read: Callable[..., Array], **how: Any) -> Array:
+        """Return what `read` returns for rows of `_inputs_and_offset`, see `_by_block`; NaN for those left out."""
+        if not X.shape[0]:
+            return np.full((0 if good is None else len(good), *self._belief.coef.shape[:-1]), np.nan)
+        return filled(np.concatenate(self._by_block(X, read, **how)), good)
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
         """Return what was found for one target, or for several, as the attributes of the estimator have it."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection
-from kalprox.estimators.base import LearnerEstimator, filled
+from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.classes import (
     ClassSource,
     LabelCounts,
@@ -689,12 +689,10 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
                 "or compute it first."
             )
         X, good, offset = self._inputs_and_offset(X, offset)
-        if not X.shape[0]:
-            return self._nothing(0 if good is None else len(good))
         if live and X.shape[0] == 1 and isinstance(X, np.ndarray) and good is None and offset is None:
             with self._lock:
                 return function(self._learner, X)
-        return filled(np.concatenate(self._by_block(X, function, live=live, offset=offset, time=time)), good)
+        return self._of_rows(X, good, function, live=live, offset=offset, time=time)
 
     def _block_rows(self, d: int) -> int | None:
         """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""

@@ -13,12 +13,7 @@ from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.classes import labels_of_targets
 from kalprox.estimators.frames import as_arrow, as_frame, check_encoded, column_names, encode, frame_kind
 from kalprox.estimators.renamed import Renamed, says_new_names
-from kalprox.estimators.rows import (
-    Given,
-    any_missing,
-    checked_rows,
-    labelled,
-)
+from kalprox.estimators.rows import Given, any_missing, labelled
 from kalprox.estimators.streaming import Streaming, check_offset, of_good_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.path import Path
@@ -128,11 +123,8 @@ class Fitting(Streaming):
 
     def _source(self, X: Any, y: Any, given: Given, settings: Settings, *, reset: bool) -> tuple[ArraySource, int, int]:
         """Return all rows of a model as a source, and how many of them are bad, or have no target."""
-        if reset or not self._is_raw(X):
-            rows, rejected = checked_rows(self, X, y, given, reset=reset, settings=settings)
-        else:
-            rows, rejected, _ = self._rows_of_frame(X, y, given)
-        found, known = (rows, None) if self.missing == "raise" else labelled(rows)
+        rows, rejected, _ = self._rows_of(X, y, given, settings=settings, reset=reset)
+        found, known = labelled(rows)
         if known is not None and not known.any():
             raise ValueError(f"y has no target: all {len(known)} are missing. Nothing can be learned.")
         source = self._batch(found, settings, whole=False)

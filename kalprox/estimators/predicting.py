@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_positive
+from kalprox.base.checks import check_level, check_positive
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator, filled
 from kalprox.estimators.frames import frame_kind
@@ -123,8 +123,6 @@ class Predicting(LearnerEstimator):
                 self._warn_of_structure(found.std)
                 return found.mean, found.std
         if not return_std and sigma is None and added is None and (exact or self._fitted.settings.structure):
-            if good is not None and not good.any():
-                return self._nothing(len(good))
             with self._lock:
                 reader = self._fitted.reader(X, time=at)
             return filled(reader.mean(X), good)
@@ -171,7 +169,7 @@ class Predicting(LearnerEstimator):
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
         relative = relative if relative is None or good is None else relative[good]
         if good is not None and not good.any():
-            nothing = self._nothing(len(good))
+            nothing = np.full((len(good), *self._belief.coef.shape[:-1]), np.nan)
             return Student(nothing, nothing.copy(), np.nan)
         found = self._by_block(X, _predicted, sigma=relative, offset=offset, time=time)
         return self._joined(found, good, one_dof=not self._fitted.settings.noise_depends_on_inputs)
@@ -197,10 +195,7 @@ class Predicting(LearnerEstimator):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         check(self._fitted.settings, way="minimax")
         X, good, _ = self._inputs_and_offset(X)
-        if good is not None and not good.any():
-            return self._nothing(len(good))
-        found = self._by_block(X, lambda reader, rows: reader.minimax(rows), live=False)
-        return filled(np.concatenate(found), good)
+        return self._of_rows(X, good, lambda reader, rows: reader.minimax(rows), live=False)
 
     def predict_interval(
         self,
@@ -247,8 +242,7 @@ class Predicting(LearnerEstimator):
         >>> low.round(2), high.round(2)
         (array([3.32]), array([4.48]))
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         sigma = _sigma_of(of, sigma, method)
         if method not in INTERVALS:
             raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")

@@ -100,21 +100,19 @@ def is_plain_row(model: Any, X: Any) -> bool:
     return "feature_names_in_" not in vars(model)
 
 
-def plain_inputs(model: Any, X: Any) -> Array | None:
-    """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked."""
-    found = _plain_inputs(model, X)
-    if found is None or not all_usable(None, found.ravel("K")):
-        return None
-    if not _has_known_names(model, X):
-        _check_feature_names(model, X, reset=False)
-    return found
+def plain_inputs(model: Any, X: Any, *, look: bool = True) -> Array | None:
+    """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked.
 
-
-def _plain_inputs(model: Any, X: Any) -> Array | None:
-    """Return what `plain_inputs` returns, whatever the names are, and be the values NaN, infinite or too large."""
+    Without `look` the values of columns with the names of the model may be NaN, infinite or too large.
+    """
     found = _plain(X)
     if found is None or found.ndim != 2 or not found.shape[0] or found.shape[1] != model.n_features_in_:
         return None
+    known = _has_known_names(model, X)
+    if (look or not known) and not all_usable(None, found.ravel("K")):
+        return None
+    if not known:
+        _check_feature_names(model, X, reset=False)
     return found
 
 
@@ -132,22 +130,19 @@ def plain_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, several: bool,
     look : bool
         If False, and there are no weights, the values may be NaN, infinite or too large.
     """
-    inputs = _plain_inputs(model, X)
-    targets = None if inputs is None else _plain(y)
-    if inputs is None or targets is None or targets.shape[:1] != inputs.shape[:1]:
+    targets = _plain(y)
+    if targets is None or not (targets.ndim == 1 or (several and targets.ndim == 2 and targets.shape[1])):
         return None
-    if targets.ndim != 1 and not (several and targets.ndim == 2 and targets.shape[1]):
+    inputs = plain_inputs(model, X, look=False)
+    if inputs is None or len(inputs) != len(targets):
         return None
-    weights, known = None, _has_known_names(model, X)
+    weights = None
     if sample_weight is not None:
         weights = _plain(sample_weight)
         if weights is None or weights.shape != inputs.shape[:1] or not (weights.min() >= 0 and weights.max() > 0):
             return None
-    look = look or weights is not None or not known
-    if look and not all_usable(weights, inputs.ravel("K"), targets.ravel("K")):
+    if (look or weights is not None) and not all_usable(weights, inputs.ravel("K"), targets.ravel("K")):
         return None
-    if not known:
-        _check_feature_names(model, X, reset=False)
     return Rows(inputs, targets, weights)
 
 
@@ -217,13 +212,11 @@ def _has_known_names(model: Any, X: Any) -> bool:
 # ---- checks ----------------------------------------------------------------------------------------
 
 
-def checked_rows(
-    model: Any, X: Any, y: Any, given: Given, *, reset: bool, settings: Settings, may_be_empty: bool = False
-) -> tuple[Rows, int]:
+def checked_rows(model: Any, X: Any, y: Any, given: Given, *, reset: bool, settings: Settings) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
-    y may have several columns where the settings allow it. All weights may be zero only with `may_be_empty`. Values
-    above `kalprox.base.checks.LARGEST` are bad, as infinity is.
+    y may have several columns where the settings allow it. Values above `kalprox.base.checks.LARGEST` are bad, as
+    infinity is.
     """
     may_lack = model.missing != "raise" or given.keys is not None
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": False}
@@ -246,20 +239,17 @@ def checked_rows(
         raise ValueError(f"y must have shape (n,){' or (n, k)' if several else ''}; got shape {y.shape}.")
     if len(y) != X.shape[0]:
         raise ValueError(f"X and y must have one row per observation; got {X.shape[0]} and {len(y)} rows.")
-    return checked_given(model, X, y, given, may_be_empty=may_be_empty)
+    return checked_given(model, X, y, given)
 
 
-def checked_given(model: Any, X: Any, y: Array, given: Given, *, may_be_empty: bool = True) -> tuple[Rows, int]:
+def checked_given(model: Any, X: Any, y: Array, given: Given) -> tuple[Rows, int]:
     """Return rows with what is given of them, and the number of skipped rows; see `checked_rows`."""
     weights, n = None, len(y)
     if given.weights is not None:
         numbers = np.asarray(given.weights)
-        if numbers.shape == (n,) and not numbers.any():
-            if not may_be_empty:
-                raise ValueError("sample_weight must be positive for at least one row; got zeros only.")
-            weights = np.zeros(n)
-        else:
-            weights = _check_sample_weight(given.weights, X, dtype=np.float64, ensure_non_negative=True)
+        zeros = numbers.shape == (n,) and not numbers.any()  # which scikit-learn refuses
+        how: dict[str, Any] = {"dtype": np.float64, "ensure_non_negative": True}
+        weights = np.zeros(n) if zeros else _check_sample_weight(given.weights, X, **how)
     labels = None if given.clusters is None else _checked_clusters(given.clusters, n)
     added = checked_offset(model, given.offset, given.exposure, n)
     at = None if given.times is None else time_numbers(given.times, n)

@@ -115,13 +115,8 @@ class Streaming(LearnerEstimator):
             learner = self._learner if fitted else self._unfitted or Learner(settings)
             X, linear = as_frame(X), settings.is_exact
             may_lack = self.missing != "raise" or keys is not None
-            of_frame = None
-            reset = not fitted and self._unfitted is None
-            if self._is_raw(X):
-                rows, rejected, of_frame = self._rows_of_frame(X, y, given)
-            else:
-                look = not linear or may_lack
-                rows, rejected = self._rows_of_batch(X, y, given, settings, reset, may_be_empty=True, look=look)
+            reset, look = not fitted and self._unfitted is None, not linear or may_lack
+            rows, rejected, of_frame = self._rows_of(X, y, given, settings=settings, reset=reset, look=look)
             unlabelled: int = 0
             held: _Held = []
             if may_lack:
@@ -133,8 +128,7 @@ class Streaming(LearnerEstimator):
                     learner.learn(self._batch(rows, settings, whole=whole, before=learner.n_rows), settings)
             except ValueError:
                 if of_frame is None:  # there may be a better error
-                    given = given._replace(keys=None)
-                    checked_rows(self, X, y, given, settings=settings, reset=reset, may_be_empty=True)
+                    checked_rows(self, X, y, given._replace(keys=None), settings=settings, reset=reset)
                     if fitted and linear:
                         _check_targets(learner, rows.y)
                 raise
@@ -156,9 +150,9 @@ class Streaming(LearnerEstimator):
             return False
         if weights is not None and not (_is_plain_number(weights) and weights[0] > 0):
             return False
-        if not (self._learner.settings.is_exact or all_usable(weights, X[0], y)):
+        exact = self._learner.settings.is_exact  # which looks at values, and copies what it holds
+        if not (exact or all_usable(weights, X[0], y)):
             return False
-        exact = self._learner.settings.is_exact  # which copies what it holds
         try:
             row = (X, y, weights) if exact else (a if a is None else a.copy() for a in (X, y, weights))
             self._learner.learn(Block(*row))
@@ -166,29 +160,24 @@ class Streaming(LearnerEstimator):
             return False
         return True
 
-    def _rows_of_batch(
-        self,
-        X: Any,
-        y: Any,
-        given: Given,
-        settings: Settings,
-        reset: bool,
-        *,
-        may_be_empty: bool = False,
-        look: bool = True,
-    ) -> tuple[Rows, int]:
-        """Return the rows of a batch, and the number of bad ones; rows that are not plain go through `checked_rows`.
+    def _rows_of(
+        self, X: Any, y: Any, given: Given, *, settings: Settings, reset: bool, look: bool = True
+    ) -> tuple[Rows, int, dict[str, Any] | None]:
+        """Return the good rows of X, the number of bad ones and, of a frame, what the record of the files says of it.
 
+        Rows that are not plain go through `checked_rows`, as all do with `reset`, which forgets the columns of before.
         With `look` the values of plain rows are looked at, too.
         """
-        if "_learner" in vars(self) and given.clusters is None and given.keys is None:
+        if not reset and self._is_raw(X):
+            return self._rows_of_frame(X, y, given)
+        if not reset and "_learner" in vars(self) and given.clusters is None and given.keys is None:
             rows = plain_rows(self, X, y, given.weights, several=settings.several_targets, look=look)
             if rows is not None:
                 added = checked_offset(self, given.offset, given.exposure, len(rows.y))
                 at = None if given.times is None else time_numbers(given.times, len(rows.y))
                 if added is None or np.isfinite(added).all():
-                    return rows if added is None and at is None else rows._replace(offset=added, times=at), 0
-        return checked_rows(self, X, y, given, settings=settings, reset=reset, may_be_empty=may_be_empty)
+                    return rows._replace(offset=added, times=at), 0, None
+        return *checked_rows(self, X, y, given, settings=settings, reset=reset), None
 
     def _rows_of_frame(self, X: Any, y: Any, given: Given) -> tuple[Rows, int, dict[str, Any]]:
         """Return the good rows of a frame with the columns of the files that the model was fitted to.
@@ -283,15 +272,12 @@ class Streaming(LearnerEstimator):
             settings, fitted, unchanged = self._settings_now()
             given = Given(sample_weight, offset=offset, exposure=exposure, times=times)
             check_offset(settings, given)
-            X, of_frame = as_frame(X), None
-            if self._is_raw(X):
-                rows, rejected, of_frame = self._rows_of_frame(X, y, given)
-            else:
-                rows, rejected = self._rows_of_batch(X, y, given, settings, not fitted)
+            X = as_frame(X)
+            rows, rejected, of_frame = self._rows_of(X, y, given, settings=settings, reset=not fitted)
             rows = rows if settings.is_exact else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             batch = rows.block()
-            learned, known = (rows, None) if self.missing == "raise" else labelled(rows)
+            learned, known = labelled(rows)
             if known is None:
                 found = learner.learn(batch, settings, Call(every_row=True))
                 assert found is not None

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array
-from kalprox.learning.errors import StandardErrors
+from kalprox.learning.errors import StandardErrors, hidden_clusters
 from kalprox.learning.gaps import Gaps
 from kalprox.learning.settings import Settings
 from kalprox.posterior import InformationPosterior
@@ -12,14 +12,18 @@ from kalprox.posterior import InformationPosterior
 __all__ = [
     "ApproximateMerge",
     "PenaltyTooStrong",
+    "doubt_of_clusters",
     "doubt_of_errors",
     "doubt_of_merge",
     "doubt_of_penalty",
     "doubt_of_weights",
+    "equal_clusters",
     "pull_of_penalty",
 ]
 
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
+_HIDDEN = 0.4  # the share of clusters' common noise that a stream hides, above which intervals covered less than 90%
+_FEW_CLUSTERS = 3.5  # as many equal clusters, below which the intervals of a stream covered less than 90%
 _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
 
 
@@ -46,6 +50,32 @@ def doubt_of_weights(settings: Settings) -> str:
 def doubt_of_errors(belief: StandardErrors, gaps: Gaps, rows: int) -> str:
     """Say why standard errors of coefficients may be too small; empty if nothing is known of it."""
     return doubt_of_weights(belief.settings) or belief.std_doubt or gaps.std_doubt(rows)
+
+
+def equal_clusters(belief: StandardErrors) -> float:
+    """Return the number of equal clusters that say as much about a coefficient, the one of which they say least."""
+    return float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
+
+
+def doubt_of_clusters(belief: StandardErrors) -> str:
+    """Say why intervals from clustered standard errors may cover less than they say; empty if that is not known."""
+    if belief.settings.coef_cov != "clustered":
+        return ""
+    worth, hidden = equal_clusters(belief), hidden_clusters(belief)
+    if belief.sandwich is not None and worth < min(_FEW_CLUSTERS, belief.sandwich.count / 2):
+        return (
+            f"The clusters are worth {worth:.2g} equal ones for one coefficient, because a few of them decide most of "
+            "it: its interval rests on little, and that of a stream covers less than it says. Divide the large "
+            "clusters, if their parts are independent, or fit all rows at once."
+        )
+    if hidden > _HIDDEN and not belief.why_no_std:
+        return (
+            f"About {hidden:.0%} of what the rows of a cluster have in common is in batches that had more rows than "
+            "all before them, whose errors hide it: standard errors are too small, and a 95% interval may cover less "
+            "than 90%. Divide the large batches, if their parts are independent, or fit all rows at once, with "
+            "clusters."
+        )
+    return ""
 
 
 def doubt_of_merge(distance: float) -> str:

@@ -17,28 +17,14 @@ from kalprox.learning.targets import accepts_any
 from kalprox.models import LINKS
 from kalprox.sources.notes import NO_NOTES, Notes
 
-__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline", "verdict_of"]
+__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline", "reasons_of", "refusals", "verdict_of"]
 
 _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
 _WIDTH, _INDENT = 80, 12
 
-# What the estimator calls a setting, and its option on the command line.
-_OPTIONS = {"coef_cov": "--coef-cov"} | {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        "alpha",
-        "forget",
-        "likelihood",
-        "missing",
-        "noise",
-        "penalty",
-        "targets",
-        "link",
-        "unseen",
-        "weight_kind",
-    )
-}
+# Parameters of the estimator with an option of the same name, and what else is spelled otherwise on the command line.
+_NAMES = "alpha|coef_cov|forget|likelihood|link|missing|noise|penalty|targets|unseen|weight_kind"
 _SPELLED = {
     "set weight_kind='precision' (--weight-kind precision)": "set --weight-kind precision",
     'coef_cov="clustered"': "--clusters COLUMN",
@@ -231,23 +217,33 @@ def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -
     yield from (line._replace(label="Model") for line in _rows(learner, rows) if line.doubt or line.label == "Rows")
 
 
+def reasons_of(rows: RowCounts) -> list[tuple[str, str, int]]:
+    """Return for what rows were refused: column, reason and number of rows, the most frequent first."""
+    found = [(column, reason, n) for column, counts in rows.reasons.items() for reason, n in counts.items()]
+    return sorted(found, key=lambda one: (-one[2], one[:2]))
+
+
+def refusals(rows: RowCounts) -> str:
+    """Return how many rows were refused, and for what, in words."""
+    found = reasons_of(rows)
+    why = [f"{f'{code(column)} ' if column else ''}{reason} ({n:,})" for column, reason, n in found[:_REASONS]]
+    why += [f"{len(found) - _REASONS:,} more reasons"] if len(found) > _REASONS else []
+    return f"{rows.bad:,} refused ({100 * _share_refused(rows):.3g}%): {', '.join(why)}."
+
+
+def _share_refused(rows: RowCounts) -> float:
+    return rows.bad / max(rows.read, 1)
+
+
 def _counts(rows: RowCounts, used: str) -> Line:
     if not rows.bad:
         return Line("Rows", f"{rows.read:,} read, {used}, none refused.")
-    found = sorted(
-        ((n, column, reason) for column, reasons in rows.reasons.items() for reason, n in reasons.items()),
-        key=lambda one: (-one[0], one[1:]),
-    )
-    why = [f"{code(column)} {reason} ({n:,})" if column else f"{reason} ({n:,})" for n, column, reason in found]
-    more = [f"{len(why) - _REASONS:,} more reasons"] if len(why) > _REASONS else []
-    share = rows.bad / max(rows.read, 1)
-    reasons = ", ".join([*why[:_REASONS], *more])
-    text = f"{rows.read:,} read, {used}, {rows.bad:,} refused ({100 * share:.3g}%): {reasons}."
-    if share > _MANY:
+    text, many = f"{rows.read:,} read, {used}, {refusals(rows)}", _share_refused(rows) > _MANY
+    if many:
         text += " The others may differ from them: correct these cells, or leave out the column"
-        unseen = any("unseen level" in reason for _, _, reason in found)
+        unseen = any("unseen level" in reason for _, reason, _ in reasons_of(rows))
         text += ', list all levels beforehand, or, without a formula, use unseen="zero".' if unseen else "."
-    return Line("Rows", text, share > _MANY)
+    return Line("Rows", text, many)
 
 
 def _cells(learner: Learner, notes: Notes, advice: str) -> Iterator[Line]:
@@ -390,12 +386,11 @@ def as_options(text: str) -> str:
     """
     for argument, option in _SPELLED.items():
         text = text.replace(argument, option)
-    return re.sub(r"\b(\w+)=(?:([\"'])([\w.-]+)\2|(None))", _option, text)
-
-
-def _option(found: re.Match[str]) -> str:
-    name, value = found[1], found[3] or "none"
-    return f"{_OPTIONS[name]} {value}" if name in _OPTIONS else found[0]
+    return re.sub(
+        rf"\b({_NAMES})=(?:([\"'])([\w.-]+)\2|None)",
+        lambda found: f"--{found[1].replace('_', '-')} {found[3] or 'none'}",
+        text,
+    )
 
 
 def _wrapped(line: Line) -> str:

@@ -82,18 +82,21 @@ class Path(_Solutions):
 
         order = np.argsort(self.alphas)
         best = int(np.flatnonzero(order == int(self.score.argmax()))[0])
-        near = order[max(best - _NEAR, 0) : best + _NEAR + 1]
-        rows = [
-            (
-                f"{plain_number(self.alphas[i])}{' (best)' if i == order[best] else ''}",
-                f"{int((self.coef[i] != 0).sum()):,}",
-                f"{float(np.sum(self.edf[i])):.4g}",
-                f"{self.score[i] - self.score[order[best]]:,.2f}",
-            )
-            for i in near
-        ]
-        heads = ("alpha", "nonzero", "degrees of freedom", f"{self.criterion}, from the best")
-        return card("Path", facts(self._about), table(heads, rows))
+        near = map(self.row, order[max(best - _NEAR, 0) : best + _NEAR + 1])
+        rows = [(alpha, f"{nonzero:,}", f"{edf:.4g}", below) for alpha, nonzero, edf, below in near]
+        return card("Path", facts(self._about), table(self.heads, rows))
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What the cells of a `row` are."""
+        return "alpha", "nonzero", "degrees of freedom", f"{self.criterion}, from the best"
+
+    def row(self, i: int) -> tuple[str, int, float, str]:
+        """Return what a table says of an alpha, by its number; scores have digits that tell neighbours apart."""
+        below = self.score[i] - self.score.max()
+        text = f"{below:,.2f}" if below > -1000 else f"{below:,.0f}"
+        text = "0 (best)" if i == int(self.score.argmax()) else text
+        return plain_number(self.alphas[i]), int((self.coef[i] != 0).sum()), float(np.sum(self.edf[i])), text
 
     def plot(
         self,

@@ -32,7 +32,7 @@ def check_any_row(counts: Counts) -> None:
     if counts.good == 0:
         raise ValueError(
             f"There is no good row to learn from: of {counts.read} row(s) read, {counts.bad} were bad and all others "
-            "have weight 0. Correct the rows, or give at least one a positive weight."
+            "have weight 0. Correct the rows, or give at least one a weight above zero."
         )
 
 

@@ -11,21 +11,21 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array
+from kalprox.base.checks import check_level
 from kalprox.base.text import printable
 from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import doubt_of_weights
+from kalprox.learning.doubts import doubt_of_weights, equal_clusters
 from kalprox.learning.learner import Learner
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.mixed import MixedBelief
 from kalprox.posterior import InformationPosterior
 
 __all__ = [
+    "DEBIASED",
     "TINY",
     "Summary",
     "about_changes",
-    "about_errors",
     "about_forgetting",
-    "about_likelihood",
     "about_noise",
     "about_penalty",
     "frame_of",
@@ -43,6 +43,7 @@ _MORE_FALSE_ALARMS = (
     "unequal spread",
 )  # findings of a verdict with which more change points are false
 TINY = 1e-16  # p-values below it are shown as such
+DEBIASED = "Intervals are debiased, those of least squares on all columns: a coefficient may lie outside of its own."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,8 +128,7 @@ class Summary:
         classes : sequence of str
             The names of the classes, if the target has classes.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        check_level(level)
         belief = learner.belief
         has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
@@ -137,7 +137,7 @@ class Summary:
         why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings) or belief.std_doubt
         notes: list[str] = [why] if why else []
         t, p = _tests(belief, coef, std, dof, notes)
-        r2, edf, evidence = _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)
+        r2, edf, evidence = _of_fit(belief, notes)
         k = len(coef) if coef.ndim == 2 else None
         rejected = learner.n_rejected if rejected is None else rejected
         converged = "converged" if belief.converged else f"not converged{': ' * bool(belief.message)}{belief.message}"
@@ -147,11 +147,11 @@ class Summary:
             "rows rejected": f"{rejected:,}",
             "parameters" if learner.settings.function is not None else "columns": f"{len(names) - has_intercept:,}"
             + (", and an intercept" if has_intercept else ""),
-            **about_likelihood(belief, classes),
+            **_about_likelihood(belief, classes),
             "penalty": about_penalty(belief),
             **about_forgetting(belief),
             **about_noise(belief),
-            "standard errors": about_errors(belief, cluster),
+            "standard errors": _about_errors(belief, cluster),
             "R2": _numbers(r2),
             "effective dof": _numbers(edf),
             "log evidence": _numbers(evidence),
@@ -159,7 +159,7 @@ class Summary:
             "change points": about_changes(learner),
         }
         columns = dict(zip(("coef", "se", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
-        _about_intervals(belief, level, notes)
+        _about_intervals(belief, notes)
         return cls(
             names=names * (k or 1),
             targets=None if k is None else [one for one in classes or [f"y{j}" for j in range(k)] for _ in names],
@@ -200,16 +200,11 @@ class Summary:
         width = max(map(len, self.facts))
         lines: list[str] = []
         for name, value in self.facts.items():
-            lines += _wrapped(f"{name:<{width}}  {printable(value, keep='')}", WIDTH, " " * (width + 2))
-        heads = [f"{head:>{size}}" for head, size in zip(self._heads, _COLUMNS.values(), strict=True)]
-        lines += ["-" * WIDTH, " " * _NAME + "".join(heads)]
-        for target, rows in self._parts():
-            lines += [_cut(f"target {target}", WIDTH)] if target else []
-            lines += [self._line(i) for i in rows[:_MAX_ROWS]]
-            lines += self._more(rows)
-        lines.append("-" * WIDTH)
+            lines += _wrapped(f"{name:<{width}}  {printable(value, keep='')}", " " * (width + 2))
+        rule = "-" * WIDTH
+        lines += [rule, *(_line(row) for row in [("", *self._heads), *self._rows()]), rule]
         for number, note in enumerate(self.notes, 1):
-            lines += _wrapped(f"[{number}] {printable(note, keep='')}", WIDTH, "    ")
+            lines += _wrapped(f"[{number}] {printable(note, keep='')}", "    ")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -217,33 +212,25 @@ class Summary:
     def _repr_html_(self) -> str:
         from kalprox.display.html import card, facts, footnotes, table
 
-        rows: list[Sequence[str]] = []
-        for target, places in self._parts():
-            rows += [(f"target {target}",)] if target else []
-            rows += [(self.names[i], *(cell.strip() for cell in self._cells(i))) for i in places[:_MAX_ROWS]]
-            rows += [(line,) for line in self._more(places)]
-        return card("", facts(self.facts), table(("", *self._heads), rows), footnotes(self.notes))
+        return card("", facts(self.facts), table(("", *self._heads), self._rows()), footnotes(self.notes))
 
     @property
     def _heads(self) -> tuple[str, ...]:
         low, high = (f"{100 * share:.4g}%" for share in ((1 - self.level) / 2, (1 + self.level) / 2))
         return "coef", "se", "t", "p", low, high
 
-    def _parts(self) -> list[tuple[str, list[int]]]:
-        """The places of the coefficients of each target."""
-        if self.targets is None:
-            return [("", list(range(len(self.names))))]
-        found: dict[str, list[int]] = {}
-        for i, target in enumerate(self.targets):
-            found.setdefault(target, []).append(i)
-        return list(found.items())
-
-    def _more(self, rows: list[int]) -> list[str]:
-        return [f"... and {len(rows) - _MAX_ROWS:,} more; to_frame() has all of them"] if len(rows) > _MAX_ROWS else []
-
-    def _line(self, i: int) -> str:
-        name = _cut(printable(self.names[i], keep=""), _NAME - 1)
-        return name + " " * (_NAME - _width(name)) + "".join(self._cells(i))
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The rows of the table: a name and its cells, or one cell as wide as the table."""
+        rows: list[tuple[str, ...]] = []
+        targets = list(dict.fromkeys(self.targets or [""]))
+        size = len(self.names) // len(targets)
+        for number, target in enumerate(targets):
+            first = number * size
+            rows += [(f"target {target}",)] if target else []
+            rows += [(self.names[i], *self._cells(i)) for i in range(first, first + min(size, _MAX_ROWS))]
+            if size > _MAX_ROWS:
+                rows.append((f"... and {size - _MAX_ROWS:,} more; to_frame() has all of them",))
+        return rows
 
     def _cells(self, i: int) -> list[str]:
         numbers = {name: float(getattr(self, name)[i]) for name in _COLUMNS}
@@ -255,7 +242,7 @@ class Summary:
             texts |= {"low": "unbounded", "high": "unbounded"}
         if numbers["p"] < TINY:
             texts["p"] = f"<{TINY:.0e}"
-        return [f"{texts[name]:>{size}}" for name, size in _COLUMNS.items()]
+        return list(texts.values())
 
 
 def about_penalty(belief: Belief) -> str:
@@ -275,7 +262,7 @@ def about_forgetting(belief: Belief) -> dict[str, str]:
     return {"forget": _weights(belief) if isinstance(belief, MixedBelief) else kind.describe()}
 
 
-def about_likelihood(belief: Belief, classes: Sequence[str] = ()) -> dict[str, str]:
+def _about_likelihood(belief: Belief, classes: Sequence[str]) -> dict[str, str]:
     """The link or, if it is not Gaussian, the likelihood in words, and the `classes` of the target."""
     settings = belief.settings
     if settings.likelihood.quadratic:
@@ -326,7 +313,7 @@ def about_changes(learner: Learner) -> str:
     return f"{score.changes} Some may be none: the verdict on the errors is {found}, and false alarms are more frequent"
 
 
-def about_errors(belief: Belief, cluster: str | None = None) -> str:
+def _about_errors(belief: Belief, cluster: str | None) -> str:
     """What the standard errors of the coefficients assume, in words; `cluster` names the column of the clusters."""
     kind, sandwich = belief.settings.coef_cov, belief.sandwich
     if kind == "model":
@@ -336,7 +323,7 @@ def about_errors(belief: Belief, cluster: str | None = None) -> str:
     clusters = 0 if sandwich is None else round(sandwich.count)
     by = "" if cluster is None else f" of {cluster}"
     text = f"clustered (rows may depend on each other within each of {clusters:,} clusters{by}"
-    worth = float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
+    worth = equal_clusters(belief)
     return text + (
         f"; for one coefficient they are worth {worth:.2g} equal ones)" if worth < min(clusters / 2, _FEW) else ")"
     )
@@ -386,7 +373,8 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
     if belief.debiased:
         notes.append(
             "t and p are empty: the penalty sets coefficients to zero or to bounds, and the standard errors are "
-            "conditional on those that it selected, so that coefficient / std has no known distribution."
+            "conditional on those that it selected: a coefficient and its standard error make neither a test nor a "
+            "confidence interval."
         )
         return nothing, nothing
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -409,17 +397,23 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
     return t, p
 
 
+def _of_fit(belief: Belief, notes: list[str]) -> tuple[Any, Any, Any]:
+    """Return R2, the effective degrees of freedom and the log evidence; NaN, with a note, for what is not defined."""
+    if isinstance(belief, MixedBelief):
+        if belief.settings.likelihood.quadratic:
+            notes.append(
+                "R2, the effective dof and the log evidence are empty: they differ from one way to forget to another."
+            )
+        return np.nan, np.nan, np.nan
+    return _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)
+
+
 def _r2(belief: Belief, notes: list[str]) -> Any:
     """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note.
 
     It is NaN without a note unless the likelihood is Gaussian.
     """
     if not belief.settings.likelihood.quadratic:
-        return np.nan
-    if isinstance(belief, MixedBelief):
-        notes.append(
-            "R2, the effective dof and the log evidence are empty: they differ from one way to forget to another."
-        )
         return np.nan
     drifts = not belief.settings.forgetting.keeps_moments
     if drifts or not isinstance(belief, LinearBelief) or belief.settings.noise_depends_on_inputs:
@@ -440,8 +434,6 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
 
 
 def _edf(belief: Belief, notes: list[str]) -> Any:
-    if isinstance(belief, MixedBelief):
-        return np.nan
     if isinstance(belief.posterior, InformationPosterior):
         return np.asarray(belief.posterior.edf)[()]
     notes.append("The effective degrees of freedom are empty: a structure does not give them.")
@@ -449,8 +441,6 @@ def _edf(belief: Belief, notes: list[str]) -> Any:
 
 
 def _evidence(belief: Belief, notes: list[str]) -> Any:
-    if isinstance(belief, MixedBelief):
-        return np.nan
     try:
         found = np.asarray(belief.log_evidence)[()]
     except ValueError:
@@ -472,13 +462,10 @@ def _evidence(belief: Belief, notes: list[str]) -> Any:
     return found
 
 
-def _about_intervals(belief: Belief, level: float, notes: list[str]) -> None:
+def _about_intervals(belief: Belief, notes: list[str]) -> None:
     """Add what is to be said of standard errors and intervals."""
     if belief.debiased:
-        notes.append(
-            f"The {100 * level:.4g}% intervals are debiased, those of least squares on all columns: a coefficient may "
-            "lie outside of its own."
-        )
+        notes.append(DEBIASED)
     if isinstance(belief, MixedBelief):
         notes.append(
             "Coefficients are the mean of the mixture of all ways to forget, and standard errors its standard "
@@ -520,6 +507,16 @@ def _cut(text: str, width: int) -> str:
     return f"{start}..{end}"
 
 
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    """The text in lines of at most `width` columns; all but the first are indented."""
-    return textwrap.wrap(text, width, subsequent_indent=indent)
+def _line(row: Sequence[str]) -> str:
+    """A row of the table as a line of text."""
+    name, *cells = (printable(text, keep="") for text in row)
+    if not cells:
+        return _cut(name, WIDTH)
+    name = _cut(name, _NAME - 1)
+    padding = " " * (_NAME - _width(name))
+    return name + padding + "".join(f"{cell:>{size}}" for cell, size in zip(cells, _COLUMNS.values(), strict=True))
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """The text in lines; all but the first are indented."""
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from kalprox.pages.figures import Figure
 
-__all__ = ["Page", "Section", "Statement", "Table"]
+__all__ = ["Page", "Section", "Table"]
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,16 @@ class Section:
     tables: Sequence[Table] = ()
 
 
-class Statement(NamedTuple):
-    """A line of the block at the top of a page: what it is about, its text, and whether it is a doubt."""
-
-    label: str
-    text: str
-    doubt: bool = False
-
-
 @dataclass(frozen=True)
 class Page:
-    """The contents of a page: headline and conclusions come first; the settings and the package versions come last."""
+    """The contents of a page: headline and conclusions come first; the settings and the package versions come last.
+
+    A line of the headline has a `label`, a `text`, and says whether it is a `doubt`.
+    """
 
     title: str
     summary: str
     sections: Sequence[Section]
     settings: dict[str, Any] = field(default_factory=dict)
     conclusions: Sequence[str] = ()
-    headline: Sequence[Statement] = ()
+    headline: Sequence[Any] = ()

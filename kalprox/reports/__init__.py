@@ -1,5 +1,5 @@
 """Tables and pages about a model that was fitted to files.
 
 `model` is the page of a model; its sections are in `coefficients`, `calibration` and `data`. `summary` has the tables
-that the page shares with the terminal, `path` the regularisation path, and `words` the formatting of names and counts.
+that the page shares with the terminal, and `path` the regularisation path.
 """

@@ -8,14 +8,13 @@ import numpy as np
 
 from kalprox.base.text import code
 from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, Changes, ClassCalibration, Verdict
-from kalprox.calibration.showing import coverage_curve, independent_rows
+from kalprox.calibration.showing import SIZES, coverage_curve, independent_rows
 from kalprox.display.axes import is_narrow, label_ends, thousands
 from kalprox.display.style import FAINT, line_style
 from kalprox.jobs.model import TableModel
 from kalprox.learning.headline import as_options, verdict_of
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
-from kalprox.reports.words import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -49,8 +48,10 @@ def _figures(score: Calibration, classes: tuple[str, ...]) -> list[Figure]:
     return [_coverage(score), _pit(score)]
 
 
-def _drawn(score: Any, kind: str, names: dict[int, str] | None = None) -> "Callable[[Canvas], None]":
-    """Return what draws a plot of a score; of several classes the curves of these numbers, with these names."""
+def _figure(
+    score: Any, kind: str, title: str, caption: str, numbers: dict[str, Any], names: dict[int, str] | None = None
+) -> Figure:
+    """Return the figure of a plot of a score; of several classes the curves of these numbers, with these names."""
 
     def draw(fig: "Canvas") -> None:
         ax = fig.subplots()
@@ -67,7 +68,8 @@ def _drawn(score: Any, kind: str, names: dict[int, str] | None = None) -> "Calla
             text.set_parse_math(False)
             text.set_text(name)
 
-    return draw
+    name = "calibration" if kind == "coverage" else kind
+    return Figure(name, title, caption, numbers, draw, SIZES[kind])
 
 
 def _checks(verdict: Verdict) -> Table:
@@ -89,104 +91,98 @@ def _p_value(p: float) -> float | str | None:
 
 def _coverage(score: Calibration) -> Figure:
     verdict, (levels, shares) = score.verdict(), coverage_curve(score)
-    return Figure(
-        "calibration",
+    return _figure(
+        score,
+        "coverage",
         "Nominal and observed coverage",
         "The share of the observations within their central intervals, against the level of the intervals. Below "
         "the diagonal the intervals are too narrow, above it they are too wide. Grey band: where calibrated intervals "
         f"lie with probability 95%, {independent_rows(verdict):,} independent predictions assumed.",
         {"levels": levels, "coverage": shares, "rows": verdict.rows, "worth": verdict.worth},
-        _drawn(score, "coverage"),
-        (4.6, 4.6),
     )
 
 
 def _pit(score: Calibration) -> Figure:
     verdict, shares = score.verdict(), np.asarray(score.pit, float) / float(score.rows)
-    return Figure(
+    return _figure(
+        score,
         "pit",
         "Histogram of the probability integral transform (PIT)",
         "The histogram is flat if the predictions are calibrated. It is U-shaped if the intervals are too narrow, "
         "hump-shaped if they are too wide, and sloped if the predictions are biased. Grey band: 95% of the bars, if "
         "calibrated.",
         {"bars": shares * len(shares), "rows": verdict.rows, "worth": verdict.worth},
-        _drawn(score, "pit"),
-        (6.4, 3.4),
     )
 
 
 def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> Figure:
-    return Figure(
+    return _figure(
+        score,
         "reliability",
         "Stated probabilities and what came",
         f"The share of the rows that {event}, against the stated probability, in groups with about as many rows each. "
         "Calibrated probabilities lie on the diagonal: below it they are too large, above it too small. Bars: 95% "
         "intervals of the shares.",
         score.reliability()._asdict(),
-        _drawn(score, "reliability"),
-        (4.8, 4.6),
     )
 
 
 def _roc(score: ClassCalibration, yes: str) -> Figure:
     (false, true, _), area = score.roc(), score.auc
-    return Figure(
+    return _figure(
+        score,
         "roc",
         "Events found and false alarms (ROC)",
         f"For every threshold of the probability, the share of the events (rows of the class {yes}) above it, "
         f"against the share of the other rows above it. The area under the curve is {area:.4f}: the probability that "
         "a row with the event has the larger probability of two.",
         {"false_positive_rate": false, "true_positive_rate": true, "area": area},
-        _drawn(score, "roc"),
-        (4.6, 4.6),
     )
 
 
 def _lift(score: ClassCalibration) -> Figure:
     found = score.lift()
     tenth = float(np.interp(0.1, found.rows, found.events))
-    return Figure(
+    return _figure(
+        score,
         "lift",
         "Events among the most probable rows (lift)",
         "The share of all events among the rows with the largest probabilities, against the share of these rows. The "
         f"tenth of the rows with the largest probabilities has {tenth:.1%} of the events, {10 * tenth:.3g} times as "
         "many as a tenth in random order.",
         found._asdict(),
-        _drawn(score, "lift"),
-        (6.4, 4.0),
     )
 
 
 def _curves_of_each(score: CategoryCalibration, classes: tuple[str, ...]) -> list[Figure]:
     """ROC and lift of the classes that came most often, each against the others."""
-    names, areas = [plain(name) for name in classes or map(str, range(len(score.of_class)))], score.auc
+    names, areas = [summary.plain(name) for name in classes or map(str, range(len(score.of_class)))], score.auc
     known = [number for number in range(min(len(names), len(areas))) if math.isfinite(areas[number])]
     shown = sorted(sorted(known, key=lambda number: -score.of_class[number].outcomes[1].sum())[:_MAX_CURVES])
     if not shown:
         return []
     only = "" if len(shown) == len(areas) else f"; the {len(shown)} classes that came most often"
     named = {number: names[number] for number in shown}
-    with_areas = {number: f"{name} ({areas[number]:.3f})" for number, name in named.items()}
     own: dict[str, Any] = {"classes": list(named.values())}
     return [
-        Figure(
+        _figure(
+            score,
             "roc",
             "Each class found and false alarms (ROC)",
             "For every threshold of the probability of a class, the share of its rows above it, against the share of "
             f"the other rows above it{only}. In brackets: the area under the curve, the probability that a row of the "
             "class has the larger probability of it of two.",
             own | {"areas": [areas[number] for number in shown]} | _numbered(score.roc, shown),
-            _drawn(score, "roc", with_areas),
-            (4.6, 4.6),
+            {number: f"{name} ({areas[number]:.3f})" for number, name in named.items()},
         ),
-        Figure(
+        _figure(
+            score,
             "lift",
             "Each class among the most probable rows (lift)",
             "The share of the rows of a class among those with the largest probabilities of it, against the share of "
             f"these rows{only}.",
             own | _numbered(score.lift, shown),
-            _drawn(score, "lift", named),
-            (6.4, 4.0),
+            named,
         ),
     ]
 

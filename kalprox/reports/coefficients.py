@@ -9,9 +9,9 @@ from kalprox.display import readings
 from kalprox.display.axes import figure_label, is_narrow
 from kalprox.display.plots import matrix
 from kalprox.jobs.model import TableModel
+from kalprox.learning.summary import DEBIASED
 from kalprox.pages import Figure, Section
 from kalprox.reports import summary
-from kalprox.reports.words import code_columns
 from kalprox.sources.formula import FormulaColumns
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["correlations", "section"]
 
 MINUS = "\N{MINUS SIGN}"
-_DEBIASED = " The intervals are debiased, that is, without the penalty: a coefficient may lie outside of its own."
 _MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
 _NARROW_CORRELATIONS = 16  # in the second one on narrow screens, where there is no room for more labels
 
@@ -34,7 +33,7 @@ def section(fitted: TableModel, level: float) -> Section:
         what = "coefficients" if several or _of_function(fitted) else "columns"
         text += f" The figure shows the {len(shown)} {what} with the largest effects, of {effect.size:,}."
     table = summary.coefficients(fitted, level=level, top=summary.MAX_ROWS)
-    tables = [summary.overview(fitted), code_columns(table, *range(1, 2 + several))]
+    tables = [summary.overview(fitted), summary.code_columns(table, *range(1, 2 + several))]
     return Section("Coefficients", text, [_intervals(fitted, level, shown)] if len(shown) else [], tables)
 
 
@@ -104,7 +103,7 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         "coefficients",
         "Parameters with their intervals" if own else "Effects with their intervals",
         f"{100 * level:.4g}% intervals. {'' if own else effect}"
-        "Intervals narrower than the marker are hidden behind it." + (_DEBIASED if fitted.belief.debiased else ""),
+        "Intervals narrower than the marker are hidden behind it." + f" {DEBIASED}" * fitted.belief.debiased,
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "std": scale, "level": level},
         draw,
         (7.0, 1.3 + 0.23 * len(shown)),

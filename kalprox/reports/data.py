@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from kalprox.base.text import MAX_NAME, code, count, shorten
+import numpy as np
+
+from kalprox.base.text import MAX_NAME, count, shorten
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import WHOLE_FILES, DataQuality
+from kalprox.jobs.record import DataQuality
+from kalprox.learning.headline import reasons_of, refusals
 from kalprox.pages import Section, Table
-from kalprox.reports.summary import MAX_ROWS, contents
-from kalprox.reports.words import code_columns, date
+from kalprox.reports.summary import MAX_ROWS, code_columns, contents
 
 __all__ = ["rejected", "section"]
 
@@ -28,7 +30,7 @@ def section(fitted: TableModel) -> Section:
             has_range = bool(quality.low) and quality.low[j] <= quality.high[j]
             ends = (quality.low[j], quality.high[j]) if has_range else (None, None)
             cells = (*map(_whole, ends), quality.total[j] / good)
-            shown = [None if cell is None else date(cell) for cell in cells] if feature in columns.dates else cells
+            shown = [None if cell is None else _date(cell) for cell in cells] if feature in columns.dates else cells
             rows.append([feature, *shown, None])
             j += 1
             continue
@@ -74,7 +76,7 @@ def rejected(quality: DataQuality) -> Section:
     title = "Rejected rows"
     if not quality.bad:
         return Section(title, "No rows were rejected.")
-    counts = _reasons(quality)
+    counts = reasons_of(quality)
     more = f" The {MAX_ROWS:,} most frequent of {len(counts):,} are shown." if len(counts) > MAX_ROWS else ""
     reasons = Table(["column", "reason", "rows"], [list(c) for c in counts[:MAX_ROWS]], f"Reasons.{more}")
     first = [
@@ -82,21 +84,8 @@ def rejected(quality: DataQuality) -> Section:
         for row in quality.first
     ]
     examples = Table(["file", "row", "column", "reason", "value"], first, "The first rejected rows.")
-    return Section(title, _conclusion(quality), [], [code_columns(reasons, 0), code_columns(examples, 0, 2, 4)])
-
-
-def _conclusion(quality: DataQuality) -> str:
-    """How many rows were rejected, and why, in one sentence."""
-    if not quality.bad:
-        return f"No rows were rejected, of {quality.read:,} read."
-    files = _rejected_files(quality)
-    rows = quality.bad - files
-    parts = [f"{count(rows, 'row')} of {quality.read:,} ({100 * rows / max(quality.read, 1):.3g}%)"] if rows else []
-    parts += [count(files, "file")] if files else []
-    column, reason, n = _reasons(quality)[0]
-    where = f"{code(column)} {reason}" if column else reason
-    verb = "was" if quality.bad == 1 else "were"
-    return f"**{' and '.join(parts)}** {verb} rejected; the most frequent reason ({n:,}): {where}."
+    tables = [code_columns(reasons, 0), code_columns(examples, 0, 2, 4)]
+    return Section(title, f"{count(quality.read, 'row')} read, {refusals(quality)}", [], tables)
 
 
 def _whole(value: float | None) -> Any:
@@ -104,12 +93,9 @@ def _whole(value: float | None) -> Any:
     return value if value is None or not value.is_integer() or abs(value) >= 1e10 else int(value)
 
 
-def _reasons(quality: DataQuality) -> list[tuple[str, str, int]]:
-    """Column, reason and number of rows, the most frequent first."""
-    found = [(column, reason, n) for column, counts in quality.reasons.items() for reason, n in counts.items()]
-    return sorted(found, key=lambda row: (-row[2], row[:2]))
-
-
-def _rejected_files(quality: DataQuality) -> int:
-    """How many of the rejected rows stand for whole files."""
-    return sum(n for column, reason, n in _reasons(quality) if column == "" and reason in WHOLE_FILES)
+def _date(days: float) -> Any:
+    """The date of a number of days since 1970-01-01, or the number itself where there is no such date."""
+    try:
+        return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
+    except (OverflowError, ValueError):
+        return days

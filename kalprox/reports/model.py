@@ -6,10 +6,12 @@ import numpy as np
 
 from kalprox.base.text import code, count, names, shorten
 from kalprox.jobs.model import TableModel
+from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.settings import Settings, same
+from kalprox.learning.summary import about_forgetting
 from kalprox.likelihoods import Likelihood
-from kalprox.pages import Page, Statement
-from kalprox.reports import calibration, coefficients, data, forgetting, path
+from kalprox.pages import Figure, Page, Section
+from kalprox.reports import calibration, coefficients, data, path
 from kalprox.sources.formula import FormulaColumns
 
 __all__ = ["page"]
@@ -42,15 +44,37 @@ def page(fitted: TableModel, name: str, level: float = 0.95) -> Page:
             coefficients.section(fitted, level),
             calibration.section(fitted),
             calibration.running_error(fitted),
-            *forgetting.sections(fitted),
+            *_forgetting(fitted),
             coefficients.correlations(fitted),
             *path.sections(fitted),
             data.section(fitted),
             data.rejected(fitted.record.quality),
         ],
         settings=_settings(fitted),
-        headline=[Statement(line.label, line.text, line.doubt) for line in fitted.headline().lines],
+        headline=fitted.headline().lines,
     )
+
+
+def _forgetting(fitted: TableModel) -> list[Section]:
+    """The section of a report about the weights of the ways to forget; none for a model with one way."""
+    belief = fitted.belief
+    if not isinstance(belief, MixedBelief):
+        return []
+    record = belief.forget_weights
+    figure = Figure(
+        "forgetting",
+        "Weights of the ways to forget",
+        "The probability of each way to forget along the rows, by how well it has predicted. A number is a forgetting "
+        "factor; with 'intercept' only the intercept moves, by steps of this variance in units of the noise variance.",
+        {"rows": record.rows, "weights": record.weights},
+        lambda fig: record.plot(fig.subplots()),
+        (6.8, 3.6),
+    )
+    text = (
+        "Several ways to forget old rows were run side by side, and mixed by how well each predicted the next row; "
+        f"at the end: {about_forgetting(belief)['forget'].removeprefix('auto: ')}."
+    )
+    return [Section("Forgetting", text, [figure])]
 
 
 def _settings(fitted: TableModel) -> dict[str, Any]:

@@ -27,24 +27,12 @@ def table(fitted: TableModel, path: Path, *, grid: bool = True) -> Table:
     `grid` is False if the alphas were given, and not chosen so that the best is among them.
     """
     best = int(path.score.argmax())
-    rows = [
-        [plain_number(alpha), int((coef != 0).sum()), float(edf), below if i != best else "0 (best)"]
-        for i, (alpha, coef, edf, below) in enumerate(
-            zip(path.alphas, path.coef, path.edf, map(_below, path.score - path.score[best]), strict=True)
-        )
-    ]
     caption = (
         f"Regularisation path of {len(fitted.columns.names):,} coefficients. {about_levels(fitted)}"
         f"{path.criterion.capitalize()} is {path.score[best]:,.2f} at its best, with alpha = "
         f"{plain_number(path.alphas[best])}; the table shows how far the others are below. {_where(path, grid)}"
     )
-    columns = ["alpha", "nonzero", "degrees of freedom", f"{path.criterion}, from the best"]
-    return Table(columns, rows, caption.rstrip())
-
-
-def _below(difference: float) -> str:
-    """A score relative to the best, with digits that tell neighbours apart."""
-    return f"{difference:,.2f}" if difference > -1000 else f"{difference:,.0f}"
+    return Table(list(path.heads), [list(path.row(i)) for i in range(len(path.alphas))], caption.rstrip())
 
 
 def _where(path: Path, grid: bool) -> str:

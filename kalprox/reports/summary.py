@@ -1,28 +1,28 @@
 """The tables of a model that was fitted to files: an overview, the coefficients, and the calibration."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kalprox.calibration import LEVELS, CategoryCalibration, ClassCalibration
+from kalprox.base.text import MAX_NAME, code, shorten
 from kalprox.jobs.model import TableModel
-from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.saving import n_held
-from kalprox.learning.summary import TINY
+from kalprox.learning.summary import DEBIASED, TINY
 from kalprox.pages import Table
-from kalprox.reports.words import plain
 from kalprox.sources.formula import FormulaColumns
 
 __all__ = [
     "MAX_ROWS",
-    "about_intervals",
     "about_levels",
     "calibration",
+    "code_columns",
     "coefficients",
     "conformal",
     "contents",
     "overview",
+    "plain",
     "tables",
 ]
 
@@ -79,7 +79,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
 
     With `top`, only the coefficients with the largest effects are shown; their numbers stay those of the columns.
     """
-    belief, columns = fitted.belief, fitted.coef_names
+    belief, columns, cov = fitted.belief, fitted.coef_names, fitted.learner.settings.coef_cov
     found, effect, zero = fitted.summary(level), np.ravel(belief.effects), np.ravel(belief.exact_zeros)
     shown = np.sort(np.argsort(-effect, kind="stable")[:top])
     outputs, d = effect.size // len(columns), len(columns)
@@ -99,16 +99,16 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
             j = int(at) % d
             size = "0 (exact)" if zero[at] else _three_digits(effect[at])
             rows.append([j + 1, *kind, columns[j], *cells(start + first + j), size])
-    caption = f"Coefficients with {about_intervals(belief, level)} "
-    if belief.debiased:
-        caption += (
-            "The standard errors are conditional on the coefficients that the penalty selected: a coefficient and its "
-            "standard error make no confidence interval. "
-        )
-    caption += f"{belief.interval_doubt} " if belief.interval_doubt else ""
+    caption = f"Coefficients with {100 * level:.4g}% intervals"
+    if not belief.debiased:
+        whose = "those of the posterior" if cov == "model" else f"from {cov} standard errors"
+        caption += f", {whose}, for one look at it"
+    caption += ". "
+    about = "t and p are empty", DEBIASED
+    notes = [note for note in found.notes if note == belief.interval_doubt or note.startswith(about)]
+    caption += "".join(f"{note} " for note in notes)
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
-    caption += "".join(f"{note} " for note in found.notes if note.startswith("t and p are empty"))
     own = belief.settings.function is not None  # a function, whose parameters have no columns
     caption += about_levels(fitted)
     caption += "" if own else "The effect is |coefficient| times the standard deviation of the column."
@@ -116,7 +116,6 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
         caption += " The coefficients of a class move its own linear predictor; over all classes they add up to 0."
     if len(shown) < effect.size:
         caption += f" The {len(shown):,} with the largest effects, of {effect.size:,}, are shown."
-    cov = fitted.learner.settings.coef_cov
     error = "std error" if cov == "model" else f"{cov} std error"
     of = "parameter" if own else "column"
     header = ["#", *(["class"] if outputs > 1 else []), of, "coefficient", error, "low", "high", "t", "p", "effect"]
@@ -133,18 +132,6 @@ def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def about_intervals(belief: Belief, level: float) -> str:
-    """What the intervals of the coefficients are, as the end of a sentence; see `Belief.coef_interval`."""
-    if belief.debiased:
-        return (
-            f"{100 * level:.4g}% intervals of least squares on all columns. They are debiased, that is, without the "
-            "penalty, so that a coefficient may lie outside of its own."
-        )
-    kind = belief.settings.coef_cov
-    whose = "those of the posterior" if kind == "model" else f"from {kind} standard errors"
-    return f"{100 * level:.4g}% intervals, {whose}, for one look at it."
-
-
 def _uncertainty(std: float, low: float, high: float) -> list[Any]:
     if np.isinf(std):
         return ["undetermined", None, None]
@@ -156,34 +143,11 @@ def _uncertainty(std: float, low: float, high: float) -> list[Any]:
 def calibration(fitted: TableModel) -> Table:
     """The prequential scores: of rows that were predicted before they were learned."""
     score = fitted.learner.score
-    scored = float(score.rows)
-    number: Any = int(scored) if scored.is_integer() else scored
-    if isinstance(score, (ClassCalibration, CategoryCalibration)):
-        found = {"log loss": score.log_loss, "Brier score": score.brier, "accuracy": score.accuracy}
-        found |= {"AUC": score.auc} if isinstance(score, ClassCalibration) else {"mean AUC": _mean_area(score.auc)}
-        return Table(
-            ["rows scored", *found, "verdict"],
-            [[number, *(None if np.isnan(one) else float(one) for one in found.values()), score.verdict().word]],
-            "Scores of rows that were predicted before they were learned: the mean of -log of the probability of the "
-            "class that came, the mean squared error of the probabilities, the share of the rows whose most probable "
-            "class came, and the area under the ROC curve, for several classes the mean of those of each class against "
-            "the others.",
-        )
-    coverage = [f"{float(share):.1%}" if scored > 0 else None for share in score.coverage[::-1]]
-    cells = [float(score.rmse), *coverage, float(score.nis)] if scored > 0 else [None, *coverage, None]
-    return Table(
-        ["rows scored", "RMSE", *(f"within {level:.0%}" for level in LEVELS[::-1]), "NIS", "verdict"],
-        [[number, *cells, score.verdict().word]],
-        "Scores of rows that were predicted before they were learned: the root mean squared error, the share of the "
-        "rows within their intervals, and the mean squared error in units of the predicted variance (NIS; 1 if "
-        "calibrated).",
-    )
-
-
-def _mean_area(areas: np.ndarray) -> float:
-    """The mean over the classes that have rows."""
-    known = areas[np.isfinite(areas)]
-    return float(known.mean()) if len(known) else np.nan
+    rows, scores = float(score.rows), score.scores
+    number: Any = int(rows) if rows.is_integer() else rows
+    cells = [None if not rows > 0 or value != value else value for value in scores.values()]
+    caption = f"Scores of rows that were predicted before they were learned: {score.about_scores}."
+    return Table(["rows scored", *scores, "verdict"], [[number, *cells, score.verdict().word]], caption)
 
 
 def conformal(fitted: TableModel) -> list[Table]:
@@ -196,3 +160,17 @@ def conformal(fitted: TableModel) -> list[Table]:
     rows = int(quantiles.rows) if quantiles.rows.is_integer() else quantiles.rows
     caption = "Conformal intervals: the share of the rows within the intervals that were issued before the rows came."
     return [Table(["rows", *names], [[rows, *shares]], caption)]
+
+
+def plain(name: str) -> str:
+    """`name` without what a page would take for marks, for text that terminals show too."""
+    return shorten(name, MAX_NAME).replace("`", "'").replace("**", "* *")
+
+
+def code_columns(table: Table, *columns: int) -> Table:
+    """`table` with the cells of these columns, which contain text from the data, marked as code."""
+
+    def cell(i: int, value: Any) -> Any:
+        return value if i not in columns else code(value) if value else None
+
+    return replace(table, rows=[[cell(i, value) for i, value in enumerate(row)] for row in table.rows])

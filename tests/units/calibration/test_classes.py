@@ -305,7 +305,7 @@ def test_plots_and_text():
     assert "AUC" in html and "<th" in html and "95% interval" in html
     q, z = several(500, rng)
     categories = CategoryCalibration().add(Categories(q), z)
-    assert "AUC" not in categories._repr_html_() + repr(categories)
+    assert "AUC" not in repr(categories) and "mean AUC" in categories._repr_html_()
     ax = categories.plot()
     assert ax.get_xlabel() == "stated probability"
     plt.close(ax.figure)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kalprox.calibration.uniforms import uniforms
+from kalprox.calibration.blocks import uniforms
 
 
 @pytest.mark.parametrize("mean", ["constant", "varies"])

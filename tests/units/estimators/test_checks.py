@@ -48,7 +48,7 @@ def test_a_batch_of_weight_zero_is_no_batch(settings, rows):
 
 def test_a_fit_of_weight_zero_says_so(settings, rows):
     X, y = rows
-    with pytest.raises(ValueError, match="positive for at least one row"):
+    with pytest.raises(ValueError, match="at least one a weight above zero"):
         KalproxRegressor(**({"penalty": "ridge"} | settings)).fit(X, y, sample_weight=np.zeros(120))
     with pytest.raises(ValueError, match="weight 0"):
         KalproxRegressor(**({"penalty": "ridge"} | settings)).fit_source(ArraySource(X, y, np.zeros(120)), 2)

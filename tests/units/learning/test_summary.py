@@ -71,7 +71,7 @@ def test_a_given_noise_has_the_normal_distribution():
     ("settings", "empty", "reason"),
     [
         ({"penalty": "l1", "alpha": 5.0}, ("t", "p", "log_evidence"), "t and p are empty: the penalty sets"),
-        ({"penalty": "box"}, ("t", "p", "log_evidence"), "The 95% intervals are debiased"),
+        ({"penalty": "box"}, ("t", "p", "log_evidence"), "Intervals are debiased"),
         ({"penalty": None}, ("log_evidence",), "There is no log evidence"),
         (
             {"link": "softplus", "likelihood": Gaussian(targets="any")},
@@ -162,7 +162,7 @@ def test_a_summary_reads_the_posterior_once(settings, monkeypatch):
 
 
 def test_level_is_checked():
-    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="level must be strictly between 0 and 1"):
         KalproxRegressor(penalty="ridge").fit(*rows()).summary(95)
 
 

@@ -25,7 +25,8 @@ from browser import (
 from kalprox.display import plots
 from kalprox.display.axes import label_ends
 from kalprox.display.style import LINES, STYLE, line_style
-from kalprox.pages import Figure, Page, Section, Statement, Table, figures, write, write_page
+from kalprox.learning.headline import Line
+from kalprox.pages import Figure, Page, Section, Table, figures, write, write_page
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 formatting = pytest.importorskip("kalprox.pages.formatting", reason="jinja2 is not installed", exc_type=ImportError)
@@ -254,7 +255,7 @@ def test_a_figure_has_a_second_drawing_for_narrow_screens_unless_it_is_narrow(pa
 
 
 def test_the_headline_stands_first_as_one_block_and_marks_its_doubts(tmp_path):
-    lines = [Statement("Rows", "3 of `a<b`"), Statement("Verdict", "drifting", True)]
+    lines = [Line("Rows", "3 of `a<b`"), Line("Verdict", "drifting", True)]
     page = Page("T", "S", [Section("One")], headline=lines, conclusions=["So."])
     text = write_page(page, tmp_path / "page.html").read_text()
     assert '<div class="doubt"><dt>Verdict</dt><dd>drifting</dd></div>' in text

@@ -239,8 +239,9 @@ def test_the_intervals_under_a_kink_are_said_to_be_debiased():
     plain = learned(numeric(names(6)), X, y, penalty=None)
     expected = [row[4:6] for row in summary.coefficients(plain, level=0.9).rows]
     np.testing.assert_allclose([row[4:6] for row in table.rows], expected, rtol=1e-9)
-    assert "conditional on the coefficients that the penalty selected" in table.caption
-    assert "90% intervals of least squares on all columns" in table.caption and "unbounded" not in table.caption
+    assert "standard errors are conditional on those that it selected" in table.caption
+    assert "90% intervals" in table.caption and "those of least squares on all columns" in table.caption
+    assert "unbounded" not in table.caption
     section = coefficients.section(found, 0.9)
     assert "90% intervals" in section.figures[0].caption and "debiased" in section.figures[0].caption
     assert "conditional on the coefficients that the penalty selected" in coefficients.correlations(found).text
