@@ -21,7 +21,6 @@ from kalprox.sources import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
 from kalprox.sources.quarantine import Quarantine
-from kalprox.sources.table import Cursor
 from kalprox.sources.table_columns import TableColumns
 
 if TYPE_CHECKING:
@@ -130,13 +129,16 @@ class FitRun(ABC):
         }
         self.checkpoint.save(self.identity, {**header, "state": state}, arrays, rebuilt)
 
+    def count(self, read: int, number: int) -> None:
+        """Count rows that pass `number` has read."""
+        if number != self.number:
+            self.number, self.read = number, 0
+        self.read += read
+
     def take(self, block: Block, number: int) -> None:
         """Count a block of pass `number`. Its bad rows go to the quarantine in the first pass."""
         assert self.quarantine is not None
-        if number != self.number:
-            self.check_classes()
-            self.number, self.read = number, 0
-        self.read += block.read
+        self.count(block.read, number)
         if number == 0:
             self.quarantine.take(block.bad, block.read)
             quality = self.record.quality.after(block, ranges=self.job.table.samples)
@@ -152,10 +154,10 @@ class FitRun(ABC):
         table = self.job.table
         return OutlierLog(self.quarantine, table.columns.target or "", values=table.samples, places=places)
 
-    def report(self, cursor: Cursor, *, saved: bool = False, **score: Any) -> None:
-        """Call the `watch` function of the job with the current progress."""
-        bad, share = self.record.quality.bad, self.job.table.done(cursor)
-        self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
+    def report(self, share: float | None, *, saved: bool = False, **score: Any) -> None:
+        """Call the `watch` function of the job with the current progress: the share of this pass that has been read."""
+        assert self.quarantine is not None
+        self.job.watch(Progress(self.read, self.quarantine.bad, share, self.number, checkpoint=saved, **score))
 
     def finished(self, learner: Learner) -> TableModel:
         """Check the total number of bad rows and that levels are known, and return the fitted model."""

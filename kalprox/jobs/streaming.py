@@ -57,7 +57,7 @@ class StreamingRun(FitRun):
                 held = {} if log is None else {"held_places": log.places}
                 self.save({**header, **held, "cursor": asdict(block.place.cursor)}, arrays, rebuilt)
                 since = 0
-            self.report(block.place.cursor, saved=save, **_score(learner))
+            self.report(job.table.done(block.place.cursor), saved=save, **_score(learner))
         check_rows(self.record.quality.read, self.read)
         if not learner.is_fitted:
             raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")
