@@ -42,11 +42,8 @@ __all__ = ["stream"]
 _OF_FIT = [
     option
     for option in fit.params
-    if option.name == "quarantine_outliers"
-    or (
-        getattr(option, "group", "Running") != "Running"
-        and option.name not in ("infer_rows", "spool", "encoding", "memory", "skip_unreadable", "strict")
-    )
+    if getattr(option, "group", "Running") != "Running"
+    and option.name not in ("infer_rows", "spool", "encoding", "memory", "skip_unreadable", "strict")
 ]
 # Options that are needed first.
 _FIRST = (
