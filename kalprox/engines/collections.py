@@ -10,9 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.engines.array_partitions import ArrayPartition
 from kalprox.engines.cutting import comes_from, partitions_of
-from kalprox.engines.spark_frame import SparkFrame
+from kalprox.engines.partitions import ArrayPartition, SparkFrame
 
 __all__ = ["is_collection", "partition_collection", "predict_collection"]
 

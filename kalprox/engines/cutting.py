@@ -5,10 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kalprox.engines.array_partitions import ARRAYS, ArrayPartition
 from kalprox.engines.dask_partitions import dask_partitions
 from kalprox.engines.file_partitions import file_partitions
-from kalprox.engines.spark_frame import SparkFrame
+from kalprox.engines.partitions import ARRAYS, ArrayPartition, SparkFrame
 from kalprox.sources.files import find
 
 __all__ = ["comes_from", "partitions_of"]

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.engines.array_partitions import ARRAYS, ArrayPartition
-from kalprox.engines.frame_partitions import FramePartition
+from kalprox.engines.partitions import ARRAYS, ArrayPartition, FramePartition
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import BadRow, Reason

@@ -31,6 +31,11 @@ class EngineSource(Passes):
     groups : Any
         What names the clusters of the rows, if they have any; None otherwise.
 
+    Attributes
+    ----------
+    summaries : dict of int to PartitionSummary
+        The summaries of the partitions in pass 0, by index; empty where that pass was replayed.
+
     Examples
     --------
     >>> import numpy as np
@@ -58,23 +63,23 @@ class EngineSource(Passes):
         self.engine, self.partitions, self.groups = engine, list(partitions), groups
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._watch = watch
-        self._waiting: dict[int, PartitionSummary] = {}  # whose bad rows have not been handed over
-        self._next = 0  # the first partition of these
+        self.summaries: dict[int, PartitionSummary] = {}
+        self._quarantined = 0  # the first partition whose bad rows have not been handed over
 
     def read(self, part: Part[T], number: int) -> Folded[T]:
         folded = self.engine.fold(self.partitions, part, lambda index, summary: self._seen(number, index, summary))
-        for index in sorted(self._waiting):
+        for index in sorted(index for index in self.summaries if index >= self._quarantined):
             self._quarantine_bad_rows(index)
         return folded
 
     def _seen(self, number: int, index: int, summary: PartitionSummary) -> None:
         if number == 0:
-            self._waiting[index] = summary
-            while self._next in self._waiting:  # in the order of the partitions, not of their completion
-                self._quarantine_bad_rows(self._next)
+            self.summaries[index] = summary
+            while self._quarantined in self.summaries:  # in the order of the partitions, not of their completion
+                self._quarantine_bad_rows(self._quarantined)
         if self._watch is not None:
             self._watch(number, index, summary)
 
     def _quarantine_bad_rows(self, index: int) -> None:
-        summary, self._next = self._waiting.pop(index), index + 1
-        self.quarantine.take(summary.bad, summary.read)
+        self._quarantined = index + 1
+        self.quarantine.take(self.summaries[index].bad, self.summaries[index].read)

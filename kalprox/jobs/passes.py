@@ -68,37 +68,37 @@ class PassesRun(FitRun):
     def _source(self) -> Iterator[Passes]:
         """Yield the source of the passes: the table, or its partitions on an engine."""
         job, table = self.job, self.job.table
-        self.partitions: list[Any] = []
         self.summaries: dict[int, Any] = {}  # of the partitions, in the first pass
-        self.folded = 0  # partitions, in this pass
+        self.partitions = self.folded = 0  # all of them, and those that have been folded in this pass
         if job.engine is None:
             yield _TablePasses(self)
             return
         from kalprox import engines
 
-        self.partitions = engines.partitions_of(table.files, table.columns, n=job.partitions, **table.options)
+        partitions = engines.partitions_of(table.files, table.columns, n=job.partitions, **table.options)
         bad, done = self.quarantine, self.done
         with engines.open(job.engine, workers=job.workers, timeout=job.timeout) as engine:
-            yield engines.EngineSource(
-                engine, self.partitions, quarantine=bad, watch=self._watch, done=done, keep=self.keep
+            source = engines.EngineSource(
+                engine, partitions, quarantine=bad, watch=self._watch, done=done, keep=self.keep
             )
+            self.summaries, self.partitions = source.summaries, len(partitions)
+            yield source
 
     def _watch(self, number: int, index: int, summary: Any) -> None:
         """Count a partition that has been folded."""
         self.folded = 1 if number != self.number else self.folded + 1
         self.count(summary.read, number)
-        if number == 0:
-            self.summaries[index] = summary
-        self.share = self.folded / len(self.partitions)
+        self.share = self.folded / self.partitions
         self.report(self.share)
 
     def keep(self, number: int, folded: Folded[Any]) -> None:
         """Check what is known at the end of a pass, and write a checkpoint that has its total."""
         self.job.table.check_unchanged()
-        quality = self.record.quality
-        for index in sorted(self.summaries):
-            quality = quality.after_partition(self.summaries.pop(index), ranges=self.job.table.samples)
-        self.record = replace(self.record, quality=quality)
+        if number == 0:
+            quality = self.record.quality
+            for index in sorted(self.summaries):
+                quality = quality.after_partition(self.summaries[index], ranges=self.job.table.samples)
+            self.record = replace(self.record, quality=quality)
         self.check_classes()
         if self.can_be_saved(number, folded.total):
             self.done.append(folded)

@@ -1,4 +1,4 @@
-"""Partitions of arrays in memory."""
+"""Partitions of arrays and of data frames in memory, and of a Spark DataFrame."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.labels import labels_of, missing_labels, plain_labels
 from kalprox.sources.quarantine import BadRow, Reason
 
-__all__ = ["ARRAYS", "BLOCK_ROWS", "ArrayPartition"]
+__all__ = ["ARRAYS", "ArrayPartition", "FramePartition", "SparkFrame"]
 
-BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
+_BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
 ARRAYS = ("X", "y", "weights", "groups", "offset", "exposure")  # that an `ArrayPartition` may have
 
 
@@ -49,7 +49,7 @@ class ArrayPartition:
     exposure: Array | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """The rows in blocks of at most `BLOCK_ROWS` rows."""
+        """The rows in blocks of at most `_BLOCK_ROWS` rows."""
         arrays = [getattr(self, name) for name in ARRAYS]
         lengths = [len(a) for a in arrays if a is not None]
         if len(set(lengths)) > 1:
@@ -57,8 +57,8 @@ class ArrayPartition:
                 f"{self.name}: X, y and the other arrays must have the same number of rows; got "
                 f"{', '.join(map(str, lengths))}."
             )
-        for first in range(0, len(self.y), BLOCK_ROWS):
-            rows = slice(first, first + BLOCK_ROWS)
+        for first in range(0, len(self.y), _BLOCK_ROWS):
+            rows = slice(first, first + _BLOCK_ROWS)
             yield self._block(first, *(None if a is None else a[rows] for a in arrays))
 
     def _block(self, first: int, X: Any, y: Any, w: Any, groups: Any, offset: Any, exposure: Any) -> Block:
@@ -108,3 +108,83 @@ class ArrayPartition:
                 row = BadRow(self.name, first + at + 1, "weight", Reason.WEIGHT_TOO_LARGE, f"{w[at]:g}")
                 bad.setdefault(at, row)
         return bad
+
+
+@dataclass(frozen=True)
+class FramePartition:
+    """A table in memory.
+
+    Parameters
+    ----------
+    tables : pandas DataFrame, pyarrow Table or RecordBatch, or an iterator of them
+    columns : kalprox.sources.columns.Columns
+        The target, weight, clusters and features, and how the features are encoded.
+    name : str
+        The name of the partition in error messages and bad rows.
+    labels : str, optional
+        The column with the labels of classes, which are left as they are, if `columns` has no target. A row without one
+        is bad.
+    """
+
+    tables: Any
+    columns: Any
+    name: str = "table"
+    labels: str | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows in blocks of at most `_BLOCK_ROWS` rows."""
+        from kalprox.sources._arrow import pa
+
+        rows_before = 0
+        for table in self.tables if isinstance(self.tables, Iterator) else [self.tables]:
+            if not isinstance(table, pa.Table | pa.RecordBatch):
+                table = pa.Table.from_pandas(table[list(self.columns.wanted.names)], preserve_index=False)
+            for first in range(0, table.num_rows, _BLOCK_ROWS):
+                yield self._block(table.slice(first, _BLOCK_ROWS), rows_before + first)
+            rows_before += table.num_rows
+
+    def _block(self, table: Any, first: int) -> Block:
+        encoded = self.columns.encode(table)
+        bad = {
+            cell.at: BadRow(self.name, first + cell.at + 1, cell.column, cell.reason, cell.value)
+            for cell in encoded.bad
+        }
+        labels = None
+        if self.labels is not None:
+            labels = plain_labels(table.column(self.labels).to_pylist())
+            for at in np.flatnonzero(missing_labels(labels)).tolist():
+                bad.setdefault(at, BadRow(self.name, first + at + 1, self.labels, Reason.MISSING, ""))
+        if bad:
+            good = np.ones(table.num_rows, bool)
+            good[list(bad)] = False
+            encoded, labels = encoded.rows(good), None if labels is None else labels[good]
+        y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
+        about: dict[str, Any] = {"groups": encoded.groups, "offset": encoded.offset, "notes": encoded.notes}
+        return Block(encoded.X, y, encoded.weights, table.num_rows, refused, **about)
+
+
+@dataclass(frozen=True)
+class SparkFrame:
+    """All partitions of a Spark DataFrame, which only `SparkEngine` can fold.
+
+    Parameters
+    ----------
+    frame : pyspark.sql.DataFrame
+    columns : kalprox.sources.columns.Columns
+        The target, weight, clusters and features, and how the features are encoded.
+    labels : str, optional
+        The column with the labels of classes, if `columns` has no target.
+    """
+
+    frame: Any
+    columns: Any
+    labels: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in error messages."""
+        return "the Spark DataFrame"
+
+    def blocks(self) -> Iterator[Block]:
+        """Raise SourceError: the rows of a Spark DataFrame stay on its executors."""
+        raise SourceError("A Spark DataFrame needs its own engine: use engine='spark' or the session of the DataFrame.")
