@@ -49,16 +49,6 @@ _HOMES = {
     "run": "paper.run",
     "sgd": "paper.baselines",
 }
-_MODULES = (
-    "covariance",
-    "decisions",
-    "forgetting",
-    "likelihoods",
-    "models",
-    "penalties",
-    "regularizers",
-    "structures",
-)
 
 __all__ = [
     "Algorithm",
@@ -93,10 +83,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"kalprox.{name}")
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'kalprox' has no attribute {name!r}")
+    if name not in _HOMES:
+        return import_module(f"kalprox.{name}")
     value = getattr(import_module(f"kalprox.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

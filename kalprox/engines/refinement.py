@@ -1,6 +1,7 @@
 """`kalprox.refine`: refinement over arrays, sources, partitions and Dask arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kalprox.algorithms.refine import Refined
@@ -97,26 +98,36 @@ def refine(
     >>> fit.mean.round(8), fit.converged
     (array([3., 2.]), True)
     """
-    options: dict[str, Any] = {
-        "gamma": gamma,
-        "max_passes": max_passes,
-        "tol": tol,
-        "prior": prior,
-        "likelihood": likelihood,
-        "weight_kind": weight_kind,
-        "progress": progress,
-        "structure": structure,
-    }
+    with _opened(source, engine) as rows:
+        return refine_source(
+            model,
+            regularizer,
+            rows,
+            start,
+            gamma=gamma,
+            max_passes=max_passes,
+            tol=tol,
+            prior=prior,
+            likelihood=likelihood,
+            weight_kind=weight_kind,
+            progress=progress,
+            structure=structure,
+        )
+
+
+@contextmanager
+def _opened(source: Any, engine: Any) -> Iterator[Any]:
+    """Yield a source whose rows the engine folds, if they are not folded in this thread."""
     if hasattr(source, "fold"):
         if engine is not None:
             raise ValueError("engine must be None where source is a Source, which folds its rows itself.")
-        return refine_source(model, regularizer, source, start, **options)
-    given: Any = source  # callers may ignore types
-    items = given if isinstance(given, Sequence) else ()
+        yield source
+        return
+    items = source if isinstance(source, Sequence) else ()
     in_dask = any(map(is_collection, items))
     partitioned = len(items) > 0 and not in_dask and hasattr(items[0], "blocks")
     if not items or (engine is None and not in_dask and not partitioned):
-        return refine_source(model, regularizer, source, start, **options)
+        yield source
+        return
     with open(engine_of(items[0]) if engine is None else engine) as opened:
-        partitions = items if partitioned else partitions_of(tuple(items))
-        return refine_source(model, regularizer, EngineSource(opened, partitions), start, **options)
+        yield EngineSource(opened, items if partitioned else partitions_of(tuple(items)))

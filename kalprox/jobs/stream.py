@@ -21,11 +21,9 @@ from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.stopping import Stopped, Stopping
-from kalprox.jobs.stream_batch import Asking, Batch
-from kalprox.jobs.stream_input import StreamInput
-from kalprox.jobs.stream_job import StreamEnd, StreamJob
-from kalprox.jobs.stream_output import StreamOutput
-from kalprox.jobs.stream_state import StreamCounts, StreamState
+from kalprox.jobs.stream_batch import Batch
+from kalprox.jobs.stream_io import StreamInput, StreamOutput
+from kalprox.jobs.stream_job import StreamCounts, StreamEnd, StreamJob, StreamState
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check
@@ -131,7 +129,6 @@ class StreamRun:
         self._free = 0.0  # since when the stream has waited for the next row
         self._base: TableModel | None = None
         self._last: Record | None = None
-        self._asking = Asking(job.key, job.level, job.interval, job.max_jump)
         self._record, self._held, self._held_rows = FitRecord(), list[Block](), 0
         self.saved_at, self._saved_time, self._reported = -1, time.monotonic(), 0.0
 
@@ -284,7 +281,7 @@ class StreamRun:
         first, parser = self.position.row + 1, self.parser
         rows = [parser.open(record) for record in records]
         with self.lock:
-            batch = Batch(rows, first, parser, self.learner, self.pending, self._asking)
+            batch = Batch(rows, first, parser, self.learner, self.pending, self.job)
             trial = self.learner.copy() if self._may_refuse and batch.learned is not None else None
             if trial is not None:
                 batch.learn_those_accepted(trial, self.position.jumped)
