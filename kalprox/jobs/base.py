@@ -1,8 +1,7 @@
 """The base class of fit runs: the record of the rows, the quarantine, the checkpoint, and progress reports."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,11 @@ from kalprox.jobs.restoring import checked_state
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.model_file import Parts, refusing
+from kalprox.model_file import Parts
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
+from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table_columns import TableColumns
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from kalprox.jobs.outliers import OutlierLog
 
 __all__ = ["FitRun", "Progress", "check_columns"]
-
-_DAMAGED = "{} is a checkpoint, but what it says about the run is damaged. Remove it to start again."
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,7 @@ class FitRun(ABC):
     """One run of a `kalprox.jobs.fit.FitJob` with the settings that it needs, from the start or from a checkpoint."""
 
     quarantine: Quarantine | None = None
+    share: float | None = None  # of the rows of this pass that have been read, if it is known
 
     def __init__(self, job: Any, settings: Settings, checkpoint: Checkpoint | None) -> None:
         self.job, self.settings, self.checkpoint = job, settings, checkpoint
@@ -88,26 +87,14 @@ class FitRun(ABC):
 
     def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Read the checkpoint, if there is one, and open the quarantine at the position saved in it."""
-        saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
-        resume = None
-        if saved is not None:
-            with self.resuming():
+        saved = resume = None
+        if self.checkpoint is not None and (saved := self.checkpoint.load(self.identity)) is not None:
+            with self.checkpoint.resuming():
                 state = checked_state(saved[0]["state"], self.job.table.columns)
             self.record, self.read, self.number, resume = state
         self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=resume)
         self.quarantine.open()
         return saved
-
-    def resuming(self) -> AbstractContextManager[None]:
-        """Return a context in which errors that the content of the checkpoint causes become a `ModelFileError`."""
-        assert self.checkpoint is not None
-        return refusing(_DAMAGED.format(self.checkpoint.file))
-
-    def replaying(self, saved: object) -> AbstractContextManager[None]:
-        """Return a context for a fit that begins with totals of the checkpoint, if any: they may be of other passes."""
-        if self.checkpoint is None or saved is None:
-            return nullcontext()
-        return refusing(_DAMAGED.format(self.checkpoint.file), (AttributeError, TypeError))
 
     def save(
         self,
@@ -154,10 +141,33 @@ class FitRun(ABC):
         table = self.job.table
         return OutlierLog(self.quarantine, table.columns.target or "", values=table.samples, places=places)
 
-    def report(self, share: float | None, *, saved: bool = False, **score: Any) -> None:
-        """Call the `watch` function of the job with the current progress: the share of this pass that has been read."""
+    def blocks(
+        self, cursor: Cursor | None, number: int, save: Callable[[Cursor], bool] = lambda cursor: False
+    ) -> Iterator[Block]:
+        """Yield the blocks of pass `number` after a cursor, and report the progress as each has been used.
+
+        After so many rows as there are between two checkpoints `save`, which says whether it did, is called with the
+        cursor after them.
+        """
+        since = 0
+        for block in self.job.table.blocks_ahead(cursor):
+            self.take(block, number)
+            yield block
+            since += block.read
+            saved = since >= self.job.every and save(block.place.cursor)
+            since = 0 if saved else since
+            self.share = self.job.table.done(block.place.cursor)
+            self.report(saved=saved)
+
+    def score(self) -> dict[str, Any]:
+        """Return what is known of the predictions so far, as fields of `Progress`."""
+        return {}
+
+    def report(self, *, saved: bool = False) -> None:
+        """Call the `watch` function of the job with the current progress."""
         assert self.quarantine is not None
-        self.job.watch(Progress(self.read, self.quarantine.bad, share, self.number, checkpoint=saved, **score))
+        bad = self.quarantine.bad
+        self.job.watch(Progress(self.read, bad, self.share, self.number, checkpoint=saved, **self.score()))
 
     def finished(self, learner: Learner) -> TableModel:
         """Check the total number of bad rows and that levels are known, and return the fitted model."""

@@ -6,8 +6,9 @@ files had summed up so far.
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,24 +44,23 @@ class PassesRun(FitRun):
     """
 
     def run(self) -> TableModel:
-        job, table = self.job, self.job.table
+        job = self.job
         start = None if job.start is None else job.start.learner
         self.done: list[Folded[Any]] = []
-        self.cursor: Cursor | None = None  # in the files, if a pass over them had begun
-        self.begun: Folded[Any] = _NOTHING  # of that pass
-        self.share: float | None = None  # of the rows of this pass that have been read
-        if (saved := self.load()) is not None:
-            with self.resuming():
+        self.cursor: Cursor | None = None  # in the files, if a pass over them had begun in the run to resume
+        self.begun: Folded[Any] = _NOTHING  # of a pass over files
+        damaged: AbstractContextManager[None] = nullcontext()
+        if (saved := self.load()) is not None and self.checkpoint is not None:
+            with self.checkpoint.resuming():
                 self._resume(saved[0]["passes"], saved[1])
-        with self._source() as source, self.replaying(saved):
+            damaged = self.checkpoint.resuming(AttributeError, TypeError)  # by totals of other passes
+        with self._source() as source, damaged:
             learner = fit_learner(self.settings, job.passes, source, start)
         log = self.outlier_log()
         if log is not None:  # in one more pass, since the estimate of all rows is known only now
-            for block in table.blocks_ahead(None):
-                self.take(block, source.number)
+            for block in self.blocks(None, source.number):
                 if len(block):
                     log.judge(learner, block)
-                self.report(table.done(block.place.cursor))
             check_rows(self.record.quality.read, self.read)
         return self.finished(learner)
 
@@ -89,7 +89,7 @@ class PassesRun(FitRun):
         self.folded = 1 if number != self.number else self.folded + 1
         self.count(summary.read, number)
         self.share = self.folded / self.partitions
-        self.report(self.share)
+        self.report()
 
     def keep(self, number: int, folded: Folded[Any]) -> None:
         """Check what is known at the end of a pass, and write a checkpoint that has its total."""
@@ -100,20 +100,26 @@ class PassesRun(FitRun):
                 quality = quality.after_partition(self.summaries[index], ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
         self.check_classes()
-        if self.can_be_saved(number, folded.total):
+        if self._can_be_saved(number, folded.total):
             self.done.append(folded)
-            self.save_passes()
+            self._save_passes(None)
+            self.report(saved=True)
 
-    def can_be_saved(self, number: int, total: Any) -> bool:
+    def keep_begun(self, number: int, cursor: Cursor) -> bool:
+        """Write a checkpoint that has the total of a pass up to a cursor, if it can be saved; return whether it can."""
+        can_be = self._can_be_saved(number, self.begun.total)
+        if can_be:
+            self._save_passes(cursor)
+        return can_be
+
+    def _can_be_saved(self, number: int, total: Any) -> bool:
         """Whether there is a checkpoint, with all passes before this one, and the total of this one can be saved."""
         return self.checkpoint is not None and len(self.done) == number and can_be_saved(total)
 
-    def save_passes(self, cursor: Cursor | None = None, begun: Folded[Any] = _NOTHING) -> None:
-        """Write a checkpoint that has the complete passes, and what has `begun` of the next one, up to a cursor."""
-        header, arrays = save_totals(self.done if cursor is None else [*self.done, begun])
+    def _save_passes(self, cursor: Cursor | None) -> None:
+        header, arrays = save_totals(self.done if cursor is None else [*self.done, self.begun])
         header["cursor"] = None if cursor is None else asdict(cursor)
         self.save({"passes": header}, arrays, rebuilt_totals)
-        self.report(self.share, saved=True)
 
     def _resume(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.done = load_totals(header, arrays)
@@ -129,22 +135,15 @@ class _TablePasses(Passes):
         self.run = run
 
     def read(self, part: Callable[[Block], T], number: int) -> Folded[T]:
-        run, job = self.run, self.run.job
-        cursor, folded, since = run.cursor, run.begun, 0
-        run.cursor, run.begun = None, _NOTHING
-        for block in job.table.blocks_ahead(cursor):
-            run.take(block, number)
-            run.share = job.table.done(block.place.cursor)
-            run.report(run.share)
-            total = folded.total
+        run = self.run
+        cursor, run.cursor = run.cursor, None
+        for block in run.blocks(cursor, number, partial(run.keep_begun, number)):
+            total = run.begun.total
             if len(block):
                 value = part(block)
                 total = value if total is None else total + value
-            folded = Folded(total, folded.counts + Counts.of(block))
-            since += block.read
-            if since >= job.every and run.can_be_saved(number, total):
-                run.save_passes(block.place.cursor, folded)
-                since = 0
+            run.begun = Folded(total, run.begun.counts + Counts.of(block))
+        folded, run.begun = run.begun, _NOTHING
         return folded
 
 

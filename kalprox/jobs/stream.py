@@ -29,7 +29,6 @@ from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import accepts_any
-from kalprox.model_file import refusing
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import NO_NOTES
@@ -45,7 +44,6 @@ _HISTORY = 8192  # rows from one point of the error history to the next
 _LATENCIES = 4096  # of the last rows that are kept
 _MOST = 10_000  # rows that are answered together, if they are collected for some seconds
 _REPORTED = 0.25  # seconds from one report of the progress to the next
-_DAMAGED = "{} is a checkpoint, but what it says about the stream is damaged. Remove it to start again."
 
 
 def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda run: None) -> StreamEnd:
@@ -174,9 +172,8 @@ class StreamRun:
         if saved is None:
             return None
         assert self.checkpoint is not None
-        file = self.checkpoint.file
-        with refusing(_DAMAGED.format(file)):
-            state = StreamState.restored(file, *saved)
+        with self.checkpoint.resuming():
+            state = StreamState.restored(self.checkpoint.file, *saved)
         self.position, self.counts, self.pending = state.position, state.counts, state.pending
         self.quarantine = self._new_quarantine(resume=state.quarantine)
         return state

@@ -32,38 +32,46 @@ class StreamingRun(FitRun):
     """A fit that reads, predicts and learns block after block, and writes checkpoints in between."""
 
     def run(self) -> TableModel:
-        job, cursor, since = self.job, None, 0
+        cursor, places = None, []
         check(self.settings, way="one pass")
-        learner, places = Learner(self.settings), []
-        if (saved := self.load()) is not None:
+        self.learner = Learner(self.settings)
+        if (saved := self.load()) is not None and self.checkpoint is not None:
             header, arrays = saved
-            learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]
-            with self.resuming():
+            self.learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner
+            with self.checkpoint.resuming():
                 cursor = from_json(Cursor, header["cursor"])
                 places = checked_places(header.get("held_places", []))
-        log = self.outlier_log(places)
-        for block in job.table.blocks_ahead(cursor):
-            self.take(block, 0)
-            history = _History(self.record.history, learner)
-            _learn(learner, block, log, history)
+        self.log = self.outlier_log(places)
+        for block in self.blocks(cursor, 0, self._save):
+            history = _History(self.record.history, self.learner)
+            _learn(self.learner, block, self.log, history)
             self.record = replace(self.record, history=history.errors)
-            since += block.read
-            save = self.checkpoint is not None and since >= job.every and learner.is_fitted
-            if save:
-                if not job.table.samples and learner.belief.predicts:
-                    learner.release_rows()
-                header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
-                rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)  # type: ignore[union-attr]
-                held = {} if log is None else {"held_places": log.places}
-                self.save({**header, **held, "cursor": asdict(block.place.cursor)}, arrays, rebuilt)
-                since = 0
-            self.report(job.table.done(block.place.cursor), saved=save, **_score(learner))
         check_rows(self.record.quality.read, self.read)
-        if not learner.is_fitted:
+        if not self.learner.is_fitted:
             raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")
-        if log is not None:
-            log.finish(learner)
-        return self.finished(learner)
+        if self.log is not None:
+            self.log.finish(self.learner)
+        return self.finished(self.learner)
+
+    def _save(self, cursor: Cursor) -> bool:
+        """Write a checkpoint, if there is one and a row has been learned; return whether it was."""
+        job, learner = self.job, self.learner
+        if self.checkpoint is None or not learner.is_fitted:
+            return False
+        if not job.table.samples and learner.belief.predicts:
+            learner.release_rows()
+        header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
+        held = {} if self.log is None else {"held_places": self.log.places}
+        rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)
+        self.save({**header, **held, "cursor": asdict(cursor)}, arrays, rebuilt)
+        return True
+
+    def score(self) -> dict[str, Any]:
+        if not self.learner.is_fitted:
+            return {}
+        score = self.learner.score
+        coverage = float(score.coverage[LEVELS.index(0.95)]) if score.has_intervals else float("nan")
+        return {"rmse": float(score.rmse), "coverage": coverage, "changes": score.changes}
 
 
 class _History:
@@ -107,11 +115,3 @@ def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _H
         rows, files = block.place.rows, np.unique(block.place.file)
         where = f"{files[0]}, rows {rows.min()} to {rows.max()}" if len(files) == 1 else f"{len(rows):,} shuffled rows"
         raise SourceError(f"{where} could not be learned: {error}") from error
-
-
-def _score(learner: Learner) -> dict[str, Any]:
-    if not learner.is_fitted:
-        return {}
-    score = learner.score
-    coverage = float(score.coverage[LEVELS.index(0.95)]) if score.has_intervals else float("nan")
-    return {"rmse": float(score.rmse), "coverage": coverage, "changes": score.changes}
