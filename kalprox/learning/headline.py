@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kalprox.base.text import code, count, names, printable
+from kalprox.base.text import code, count, in_options, names, printable
 from kalprox.calibration import Verdict
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import doubt_of_errors, doubt_of_merge
@@ -23,32 +23,31 @@ _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
 _WIDTH, _INDENT = 80, 12
 
-# What the estimator calls a setting, and its option on the command line.
-_OPTIONS = {"coef_cov": "--coef-cov"} | {
+# The options of the command line for parameters, and for what is said in other words.
+_OPTIONS = {"max_passes": "--passes", "method": "predict --interval"} | {
     name: f"--{name.replace('_', '-')}"
     for name in (
         "alpha",
+        "coef_cov",
         "forget",
         "likelihood",
+        "link",
         "missing",
         "noise",
         "penalty",
+        "standardize",
         "targets",
-        "link",
         "unseen",
         "weight_kind",
     )
 }
 _SPELLED = {
-    "set weight_kind='precision' (--weight-kind precision)": "set --weight-kind precision",
     'coef_cov="clustered"': "--clusters COLUMN",
-    'method="conformal"': "predict --interval conformal",
     'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
     'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
     "shuffle them,": "shuffle them, with --shuffle 1,",
     "Use a larger alpha": "Use a larger --alpha",
     "Use a smaller alpha": "Use a smaller --alpha",
-    "Increase max_passes": "Increase --passes",
     "Use a structure of a higher rank, or structure=None if": "Use a larger --structure low_rank,rank=R, or none if",
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
@@ -56,7 +55,6 @@ _SPELLED = {
     "Call refine with all rows to make it exact.": "Fit one model to all rows to make it exact.",
     "Learn more rows, or use fit.": "Fit more rows, or several passes: leave --passes 1 out.",
     "or give the noise variance": "or give the noise variance with --noise",
-    "or standardize=True if": "or --standardize if",
     "Call refine with all rows": "Fit one model to all rows",
 }
 
@@ -390,12 +388,7 @@ def as_options(text: str) -> str:
     """
     for argument, option in _SPELLED.items():
         text = text.replace(argument, option)
-    return re.sub(r"\b(\w+)=(?:([\"'])([\w.-]+)\2|(None))", _option, text)
-
-
-def _option(found: re.Match[str]) -> str:
-    name, value = found[1], found[3] or "none"
-    return f"{_OPTIONS[name]} {value}" if name in _OPTIONS else found[0]
+    return in_options(text, _OPTIONS)
 
 
 def _wrapped(line: Line) -> str:
