@@ -65,9 +65,8 @@ def partition_collection(
         features = [name for name in X.columns if name not in own]
         target = None if labels else y
         columns = Columns(target, weights, tuple(features), cluster=groups, offset=offset, exposure=exposure)
-        if labels:
-            return [SparkFrame(X if n is None else X.repartition(n), columns, y)], features, len(features)
-        return partitions_of(X, columns, n=n), features, len(features)
+        frame = SparkFrame(X if n is None else X.repartition(n), columns, y if labels else None)
+        return [frame], features, len(features)
     if scipy.sparse.issparse(X):
         raise TypeError("X must be dense on an engine; got a sparse matrix. Use engine=None, or X.toarray().")
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None

@@ -2,14 +2,13 @@
 
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import ErrorHistory
 from kalprox.jobs.restoring import checked_places, from_json
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
@@ -21,9 +20,6 @@ from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.places import Cursor
 from kalprox.sources.times import TimeGoesBack
-
-if TYPE_CHECKING:
-    from kalprox.jobs.outliers import OutlierLog
 
 __all__ = ["StreamingRun"]
 
@@ -43,9 +39,8 @@ class StreamingRun(FitRun):
                 places = checked_places(header.get("held_places", []))
         self.log = self.outlier_log(places)
         for block in self.blocks(cursor, 0, self._save):
-            history = _History(self.record.history, self.learner)
-            _learn(self.learner, block, self.log, history)
-            self.record = replace(self.record, history=history.errors)
+            if block.count:
+                self._learn(block)
         check_rows(self.record.quality.read, self.read)
         if not self.learner.is_fitted:
             raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")
@@ -73,45 +68,38 @@ class StreamingRun(FitRun):
         coverage = float(score.coverage[LEVELS.index(0.95)]) if score.has_intervals else float("nan")
         return {"rmse": float(score.rmse), "coverage": coverage, "changes": score.changes}
 
+    def _learn(self, block: Block) -> None:
+        """Learn a block. Its outliers go to the log, if there is one, and its errors to the history."""
+        learner = self.learner
+        none = Tracking.none(likelihood=learner.settings.likelihood).score
+        self.learned, self.scored = learner.n_rows, learner.score if learner.is_fitted else none
+        if self.log is not None:
+            self.log.expect(block)
+        try:
+            learner.learn(block, call=Call(in_turn=True, watch=self._watch))
+        except TimeGoesBack as error:
+            file, row = block.place.names()[error.row]
+            raise SourceError(f"{file}, row {row}: {error.why}") from error
+        except ValueError as error:
+            rows, files = block.place.rows, np.unique(block.place.file)
+            where = f"{len(rows):,} shuffled rows"
+            if len(files) == 1:
+                where = f"{files[0]}, rows {rows.min()} to {rows.max()}"
+            raise SourceError(f"{where} could not be learned: {error}") from error
 
-class _History:
-    """Adds the errors of the rows of a block to those of the rows before, as they are learned."""
-
-    def __init__(self, errors: ErrorHistory, learner: Learner) -> None:
-        self.errors, self.rows = errors, learner.n_rows
-        self.score = learner.score if learner.is_fitted else Tracking.none(likelihood=learner.settings.likelihood).score
-
-    def watch(self, before: State, piece: Block, found: Innovations | None) -> None:
+    def _watch(self, before: State, piece: Block, after: State, found: Innovations | None) -> None:
+        """Note the outliers among the rows that have been learned, and their errors up to each point of the history."""
+        if self.log is not None:
+            self.log.watch(before, piece, after)
         if found is None:
             return
-        start, settings, whole = 0, before.settings, found.given is not None  # innovations of a bank are not cut
+        errors, start, settings = self.record.history, 0, before.settings
+        whole = found.given is not None  # innovations of a bank are not cut
         while start < len(piece):
-            stop = len(piece) if whole else min(len(piece), start + self.errors.until_next(self.rows))
+            stop = len(piece) if whole else min(len(piece), start + errors.until_next(self.learned))
             part, some = piece.part(start, stop), found if whole else found.part(start, stop)
             tracked = Tracking.none(likelihood=settings.likelihood)
-            self.score = self.score.merge(tracked.scored(settings, part, some, settings.counts(part.weights)).score)
-            self.rows, start = self.rows + part.count, stop
-            self.errors = self.errors.after(self.rows, self.score)
-
-
-def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _History) -> None:
-    """Learn a block, if it has any good row. Its outliers go to the log, if given, and its errors to the history."""
-    if block.count == 0:
-        return
-
-    def watch(before: State, piece: Block, after: State, found: Innovations | None) -> None:
-        if log is not None:
-            log.watch(before, piece, after)
-        history.watch(before, piece, found)
-
-    try:
-        if log is not None:
-            log.expect(block)
-        learner.learn(block, call=Call(in_turn=True, watch=watch))
-    except TimeGoesBack as error:
-        file, row = block.place.names()[error.row]
-        raise SourceError(f"{file}, row {row}: {error.why}") from error
-    except ValueError as error:
-        rows, files = block.place.rows, np.unique(block.place.file)
-        where = f"{files[0]}, rows {rows.min()} to {rows.max()}" if len(files) == 1 else f"{len(rows):,} shuffled rows"
-        raise SourceError(f"{where} could not be learned: {error}") from error
+            scored = tracked.scored(settings, part, some, settings.counts(part.weights)).score
+            self.scored, self.learned, start = self.scored.merge(scored), self.learned + part.count, stop
+            errors = errors.after(self.learned, self.scored)
+        self.record = replace(self.record, history=errors)
