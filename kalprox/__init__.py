@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from kalprox import covariance, decisions, forgetting, likelihoods, models, penalties, regularizers, structures
     from kalprox.algorithms.base import Algorithm
     from kalprox.algorithms.proximal_filter import proximal_filter
-    from kalprox.algorithms.refine import Refined
+    from kalprox.algorithms.refine import Refined, refine
     from kalprox.calibration import Calibration
-    from kalprox.engines.refinement import refine
     from kalprox.estimators import (
         KalproxClassifier,
         KalproxRegressor,
@@ -45,7 +44,7 @@ _HOMES = {
     "pipg": "paper.pipg",
     "predict_interval": "estimators",
     "proximal_filter": "algorithms.proximal_filter",
-    "refine": "engines.refinement",
+    "refine": "algorithms.refine",
     "run": "paper.run",
     "sgd": "paper.baselines",
 }
