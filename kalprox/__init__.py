@@ -12,12 +12,7 @@ if TYPE_CHECKING:
     from kalprox.algorithms.proximal_filter import proximal_filter
     from kalprox.algorithms.refine import Refined, refine
     from kalprox.calibration import Calibration
-    from kalprox.estimators import (
-        KalproxClassifier,
-        KalproxRegressor,
-        load,
-        predict_interval,
-    )
+    from kalprox.estimators import KalproxClassifier, KalproxRegressor, load, predict_interval
     from kalprox.information import Information, merge
     from kalprox.large import KalproxNetClassifier, KalproxNetRegressor
     from kalprox.paper.baselines import ipg, ipm, sgd

@@ -139,7 +139,7 @@ def predict(
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, given["max_bad"])
-        rows, notes, quality = job.predict(
+        quality = job.predict(
             fitted,
             table,
             out,
@@ -151,8 +151,8 @@ def predict(
             watch=reporter.progress,
         )
         headline = fitted.headline(quality)
-        lines = headline.to_json()
-        reporter.event("done", out=str(out), rows=rows, bad=bad.bad, headline=lines, **events_of(notes))
+        about = {"headline": headline.to_json(), **events_of(quality.notes)}
+        reporter.event("done", out=str(out), rows=quality.read, bad=bad.bad, **about)
     if not quiet:
         for line in (headline, *found):
             echo(line, err=str(out) == "-")

@@ -46,18 +46,7 @@ _OF_FIT = [
     and option.name not in ("infer_rows", "spool", "encoding", "memory", "skip_unreadable", "strict")
 ]
 # Options that are needed first.
-_FIRST = (
-    "model",
-    "target",
-    "features",
-    "likelihood",
-    "forget",
-    "key",
-    "level",
-    "quarantine",
-    "checkpoint",
-    "out",
-)
+_FIRST = ("model", "target", "features", "likelihood", "forget", "key", "level", "quarantine", "checkpoint", "out")
 _SWITCH = 0.0005  # seconds after which a thread that serves the page of --watch lets the stream go on
 _READING = ("format", "max_record", "delimiter", "decimal", "thousands", "units")  # of `StreamInput`
 # Options that are parameters of the job.

@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kalprox.calibration import Changes
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.outliers import OutlierLog
 from kalprox.jobs.record import FitRecord
 from kalprox.jobs.restoring import checked_state
 from kalprox.learning.learner import Learner
@@ -22,9 +23,6 @@ from kalprox.sources.notes import check_known
 from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table_columns import TableColumns
-
-if TYPE_CHECKING:
-    from kalprox.jobs.outliers import OutlierLog
 
 __all__ = ["FitRun", "Progress", "check_columns"]
 
@@ -131,12 +129,10 @@ class FitRun(ABC):
             quality = self.record.quality.after(block, ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
 
-    def outlier_log(self, places: Any = ()) -> "OutlierLog | None":
+    def outlier_log(self, places: Any = ()) -> OutlierLog | None:
         """Return what writes outliers to the quarantine file, if the job asks for it; see `OutlierLog` for `places`."""
         if not self.job.quarantine_outliers:
             return None
-        from kalprox.jobs.outliers import OutlierLog
-
         assert self.quarantine is not None
         table = self.job.table
         return OutlierLog(self.quarantine, table.columns.target or "", values=table.samples, places=places)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,23 +22,15 @@ from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import SourceError
-from kalprox.sources.notes import Notes, check_known
+from kalprox.sources.notes import check_known
 from kalprox.sources.places import Place
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["Predicted", "output_columns", "output_names", "predict"]
+__all__ = ["output_columns", "output_names", "predict"]
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
 NAMES = ("mean", "std", "lower", "upper")
-
-
-class Predicted(NamedTuple):
-    """The number of rows read, what must be said about their cells, and which were refused and why."""
-
-    rows: int
-    notes: Notes
-    quality: DataQuality
 
 
 def predict(
@@ -52,7 +44,7 @@ def predict(
     quarantine: Quarantine | None = None,
     allow_unknown: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
-) -> Predicted:
+) -> DataQuality:
     """Write the predictive mean, std and interval of every row of a table to a file, or the probabilities of classes.
 
     Parameters
@@ -82,7 +74,8 @@ def predict(
 
     Returns
     -------
-    Predicted
+    DataQuality
+        The number of rows read, what must be said about their cells, and which were refused and why.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
@@ -118,7 +111,7 @@ def predict(
         quarantine.finish()
         if not allow_unknown:
             check_known(quality.notes, table.columns.categorical)
-    return Predicted(quality.read, quality.notes, quality)
+    return quality
 
 
 def output_names(classes: tuple[str, ...]) -> tuple[str, ...]:
