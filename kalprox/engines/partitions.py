@@ -1,7 +1,8 @@
-"""Partitions of arrays and of data frames in memory, and of a Spark DataFrame."""
+"""Partitions of arrays and of data frames in memory, of files, and of a Spark DataFrame."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.labels import labels_of, missing_labels, plain_labels
 from kalprox.sources.quarantine import BadRow, Reason
 
-__all__ = ["ARRAYS", "ArrayPartition", "FramePartition", "SparkFrame"]
+__all__ = ["ARRAYS", "ArrayPartition", "FilePartition", "FramePartition", "SparkFrame"]
 
 _BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
 ARRAYS = ("X", "y", "weights", "groups", "offset", "exposure")  # that an `ArrayPartition` may have
@@ -161,6 +162,52 @@ class FramePartition:
         y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
         about: dict[str, Any] = {"groups": encoded.groups, "offset": encoded.offset, "notes": encoded.notes}
         return Block(encoded.X, y, encoded.weights, table.num_rows, refused, **about)
+
+
+@dataclass(frozen=True)
+class FilePartition:
+    """One or several files, or some row groups of one Parquet file.
+
+    Parameters
+    ----------
+    files : tuple of str
+        Paths under which the workers can open the files.
+    columns : kalprox.sources.columns.Columns
+        The target, weight, clusters and features, and how the features are encoded.
+    options : dict
+        Keyword arguments of `kalprox.sources.table.Table`.
+    start, stop : int
+        The rows of a Parquet file from `start` up to, not including, `stop`; both are boundaries of row groups. The
+        default is the whole file.
+    shown : tuple of str
+        The names of the files in error messages and bad rows. The default is `files`.
+    """
+
+    files: tuple[str, ...]
+    columns: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    start: int = 0
+    stop: int | None = None
+    shown: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The first file, the number of other files, and the range of rows where it is not the whole file."""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        rows = f", rows {self.start + 1} to {self.stop}" if self.stop is not None else ""
+        return f"{(self.shown or self.files)[0]}{more}{rows}"
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks of `Table.blocks` for these files."""
+        from kalprox.sources.table import Cursor, Table
+
+        table = Table([Path(file) for file in self.files], self.columns, **self.options)
+        shown = dict(zip(self.files, self.shown or self.files, strict=True))
+        for block in table.blocks(Cursor(offset=self.start, row=self.start)):
+            yield replace(block, bad=[replace(row, file=shown[row.file]) for row in block.bad])
+            if self.stop is not None and block.place.cursor.row >= self.stop:
+                table.check_unchanged()
+                return
 
 
 @dataclass(frozen=True)
