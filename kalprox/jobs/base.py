@@ -71,28 +71,22 @@ def check_columns(settings: Settings, columns: TableColumns) -> None:
 class FitRun(ABC):
     """One run of a `kalprox.jobs.fit.FitJob` with the settings that it needs, from the start or from a checkpoint."""
 
-    quarantine: Quarantine | None = None
     share: float | None = None  # of the rows of this pass that have been read, if it is known
 
     def __init__(self, job: Any, settings: Settings, checkpoint: Checkpoint | None) -> None:
         self.job, self.settings, self.checkpoint = job, settings, checkpoint
         self.identity = {} if checkpoint is None else job.identity()
-        self.record, self.read, self.number = FitRecord(), 0, 0
+        self.saved = None if checkpoint is None else checkpoint.load(self.identity)
+        self.record, self.read, self.number, resume = FitRecord(), 0, 0, None
+        if self.saved is not None and checkpoint is not None:
+            with checkpoint.resuming():
+                state = checked_state(self.saved[0]["state"], job.table.columns)
+            self.record, self.read, self.number, resume = state
+        self.quarantine = Quarantine(job.quarantine, job.max_bad, resume=resume)
 
     @abstractmethod
     def run(self) -> TableModel:
         """Fit the model."""
-
-    def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """Read the checkpoint, if there is one, and open the quarantine at the position saved in it."""
-        saved = resume = None
-        if self.checkpoint is not None and (saved := self.checkpoint.load(self.identity)) is not None:
-            with self.checkpoint.resuming():
-                state = checked_state(saved[0]["state"], self.job.table.columns)
-            self.record, self.read, self.number, resume = state
-        self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=resume)
-        self.quarantine.open()
-        return saved
 
     def save(
         self,
@@ -105,7 +99,7 @@ class FitRun(ABC):
         If a source has changed it raises instead: the rows before it would be those of another source.
         """
         self.job.table.check_unchanged()
-        assert self.checkpoint is not None and self.quarantine is not None
+        assert self.checkpoint is not None
         state = {
             "quarantine": self.quarantine.state(),
             "account": asdict(self.record),
@@ -122,7 +116,6 @@ class FitRun(ABC):
 
     def take(self, block: Block, number: int) -> None:
         """Count a block of pass `number`. Its bad rows go to the quarantine in the first pass."""
-        assert self.quarantine is not None
         self.count(block.read, number)
         if number == 0:
             self.quarantine.take(block.bad, block.read)
@@ -133,7 +126,6 @@ class FitRun(ABC):
         """Return what writes outliers to the quarantine file, if the job asks for it; see `OutlierLog` for `places`."""
         if not self.job.quarantine_outliers:
             return None
-        assert self.quarantine is not None
         table = self.job.table
         return OutlierLog(self.quarantine, table.columns.target or "", values=table.samples, places=places)
 
@@ -161,13 +153,11 @@ class FitRun(ABC):
 
     def report(self, *, saved: bool = False) -> None:
         """Call the `watch` function of the job with the current progress."""
-        assert self.quarantine is not None
         bad = self.quarantine.bad
         self.job.watch(Progress(self.read, bad, self.share, self.number, checkpoint=saved, **self.score()))
 
     def finished(self, learner: Learner) -> TableModel:
         """Check the total number of bad rows and that levels are known, and return the fitted model."""
-        assert self.quarantine is not None
         self.quarantine.finish()
         if self.job.quarantine_outliers:
             self.record = replace(self.record, quality=replace(self.record.quality, outliers=self.quarantine.noted))

@@ -116,8 +116,7 @@ class FitJob:
                 self.table.check_unchanged()  # rows, or files that workers opened, may be bad because they changed
                 raise
             finally:
-                if run.quarantine is not None:
-                    run.quarantine.close()
+                run.quarantine.close()
             if out is not None:
                 fitted.save(out)
             if checkpoint is not None:

@@ -50,9 +50,9 @@ class PassesRun(FitRun):
         self.cursor: Cursor | None = None  # in the files, if a pass over them had begun in the run to resume
         self.begun: Folded[Any] = _NOTHING  # of a pass over files
         damaged: AbstractContextManager[None] = nullcontext()
-        if (saved := self.load()) is not None and self.checkpoint is not None:
+        if self.saved is not None and self.checkpoint is not None:
             with self.checkpoint.resuming():
-                self._resume(saved[0]["passes"], saved[1])
+                self._resume(self.saved[0]["passes"], self.saved[1])
             damaged = self.checkpoint.resuming(AttributeError, TypeError)  # by totals of other passes
         with self._source() as source, damaged:
             learner = fit_learner(self.settings, job.passes, source, start)
@@ -71,11 +71,13 @@ class PassesRun(FitRun):
         self.summaries: dict[int, Any] = {}  # of the partitions, in the first pass
         self.partitions = self.folded = 0  # all of them, and those that have been folded in this pass
         if job.engine is None:
+            self.quarantine.open()
             yield _TablePasses(self)
             return
         from kalprox import engines
 
         partitions = engines.partitions_of(table.files, table.columns, n=job.partitions, **table.options)
+        self.quarantine.open()
         bad, done = self.quarantine, self.done
         with engines.open(job.engine, workers=job.workers, timeout=job.timeout) as engine:
             source = engines.EngineSource(

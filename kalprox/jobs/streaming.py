@@ -31,8 +31,9 @@ class StreamingRun(FitRun):
         cursor, places = None, []
         check(self.settings, way="one pass")
         self.learner = Learner(self.settings)
-        if (saved := self.load()) is not None and self.checkpoint is not None:
-            header, arrays = saved
+        self.quarantine.open()
+        if self.saved is not None and self.checkpoint is not None:
+            header, arrays = self.saved
             self.learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner
             with self.checkpoint.resuming():
                 cursor = from_json(Cursor, header["cursor"])
