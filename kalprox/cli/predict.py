@@ -14,6 +14,7 @@ from kalprox.cli.options import (
     is_given,
     level_option,
     output_options,
+    outputs,
     reading_options,
     strict_option,
 )
@@ -103,15 +104,9 @@ def predict(
     files = [file for source in sources for file in find(source)]
     if descriptor(out) == 1:
         out = Path("-")
-    check_distinct(
-        [("MODEL", model), *(("SOURCE", file) for file in files)],
-        [
-            ("--out", Path("/dev/stdout") if str(out) == "-" else out),
-            ("--quarantine", quarantine),
-            ("--events", events),
-        ],
-        repeats=True,
-    )
+    written = ("--out", Path("/dev/stdout") if str(out) == "-" else out)
+    inputs = [("MODEL", model), *(("SOURCE", file) for file in files)]
+    check_distinct(inputs, [written, *outputs(None, quarantine, events)], repeats=True)
     fitted = TableModel.load(model)
     if fitted.columns.classes and any(map(is_given, ("level", "interval"))):
         raise click.UsageError(

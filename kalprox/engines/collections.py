@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.engines.cutting import comes_from, partitions_of
-from kalprox.engines.partitions import ArrayPartition, SparkFrame
+from kalprox.engines.partitions import SparkFrame
 
 __all__ = ["is_collection", "partition_collection", "predict_collection"]
 
@@ -80,17 +79,7 @@ def partition_collection(
             f"X must have shape (n, d), and y (n,){'' if labels else ' or (n, k)'}; got {arrays[0].ndim} and "
             f"{arrays[1].ndim} dimensions."
         )
-    partitions = partitions_of(tuple(arrays), n=n)
-    if labels:
-        partitions = [_with_labels(partition) for partition in partitions]
-    return partitions, names, int(arrays[0].shape[1])
-
-
-def _with_labels(partition: Any) -> Any:
-    """Return a partition of arrays whose y has labels."""
-    if isinstance(partition, ArrayPartition):
-        return replace(partition, labels=True)
-    return replace(partition, template=replace(partition.template, labels=True))
+    return partitions_of(tuple(arrays), n=n, labels=labels), names, int(arrays[0].shape[1])
 
 
 def _dask_arrays(given: list[Any]) -> list[Any]:

@@ -15,7 +15,9 @@ from kalprox.sources.files import STDIN, SourceError, find, format_of
 __all__ = ["comes_from", "partitions_of"]
 
 
-def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **options: Any) -> list[Any]:
+def partitions_of(
+    source: Any, columns: Any = None, *, n: int | None = None, labels: bool = False, **options: Any
+) -> list[Any]:
     """Divide a source into partitions, in the order of its rows.
 
     Parameters
@@ -29,6 +31,8 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
         The number of partitions. The default is one per file, one per chunk or partition of a Dask collection, and
         one for arrays in memory. Where `n` is larger than the number of files, Parquet files are divided between row
         groups.
+    labels : bool
+        For arrays, whether y has the labels of classes, numbers or text, which are left as they are.
     **options
         For files, keyword arguments of `kalprox.sources.table.Table`. For files and Dask collections,
         `skip_unreadable=True` turns a partition that cannot be read into a bad row instead of an error.
@@ -48,7 +52,7 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
     if comes_from(source, "dask") or (isinstance(source, tuple | list) and comes_from(source[0], "dask")):
         if not isinstance(source, tuple | list):
             columns = _checked(columns, source)
-        return list(dask_partitions(source, columns, n, **options))
+        return list(dask_partitions(source, columns, n, labels, **options))
     if isinstance(source, str | Path):
         return list(_file_partitions(find(str(source)), _checked(columns, source), n, options))
     if isinstance(source, Sequence) and all(isinstance(file, str | Path) for file in source):
@@ -56,7 +60,9 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
     arrays = {name: a for name, a in zip(ARRAYS, source, strict=False) if a is not None}
     cuts = [len(arrays["y"]) * i // (n or 1) for i in range((n or 1) + 1)]
     return [
-        ArrayPartition(**{name: array[a:b] for name, array in arrays.items()}, name=f"rows {a + 1} to {b}")
+        ArrayPartition(
+            **{name: array[a:b] for name, array in arrays.items()}, name=f"rows {a + 1} to {b}", labels=labels
+        )
         for a, b in pairwise(cuts)
     ]
 
