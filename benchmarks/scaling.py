@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from kalprox import engines
 from kalprox.engines import EngineSource, partitions_of
-from kalprox.engines.base import PartialFold
-from kalprox.engines.tree import Tree
+from kalprox.engines.base import PartialFold, Tree
 from kalprox.information import Information, merge
 from kalprox.sources.columns import Columns
 

@@ -10,15 +10,9 @@ if TYPE_CHECKING:
     from kalprox import covariance, decisions, forgetting, likelihoods, models, penalties, regularizers, structures
     from kalprox.algorithms.base import Algorithm
     from kalprox.algorithms.proximal_filter import proximal_filter
-    from kalprox.algorithms.refine import Refined
+    from kalprox.algorithms.refine import Refined, refine
     from kalprox.calibration import Calibration
-    from kalprox.engines.refinement import refine
-    from kalprox.estimators import (
-        KalproxClassifier,
-        KalproxRegressor,
-        load,
-        predict_interval,
-    )
+    from kalprox.estimators import KalproxClassifier, KalproxRegressor, load, predict_interval
     from kalprox.information import Information, merge
     from kalprox.large import KalproxNetClassifier, KalproxNetRegressor
     from kalprox.paper.baselines import ipg, ipm, sgd
@@ -45,20 +39,10 @@ _HOMES = {
     "pipg": "paper.pipg",
     "predict_interval": "estimators",
     "proximal_filter": "algorithms.proximal_filter",
-    "refine": "engines.refinement",
+    "refine": "algorithms.refine",
     "run": "paper.run",
     "sgd": "paper.baselines",
 }
-_MODULES = (
-    "covariance",
-    "decisions",
-    "forgetting",
-    "likelihoods",
-    "models",
-    "penalties",
-    "regularizers",
-    "structures",
-)
 
 __all__ = [
     "Algorithm",
@@ -93,10 +77,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"kalprox.{name}")
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'kalprox' has no attribute {name!r}")
+    if name not in _HOMES:
+        return import_module(f"kalprox.{name}")
     value = getattr(import_module(f"kalprox.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

@@ -15,7 +15,7 @@ import pytest
 
 import kalprox
 
-OPTIONAL = ("kalprox.__main__", "kalprox.engines.spark", "kalprox.engines.spark_frame")
+OPTIONAL = ("kalprox.__main__", "kalprox.engines.spark")
 MODULES = [module.name for module in pkgutil.walk_packages(kalprox.__path__, "kalprox.")]
 
 

@@ -166,7 +166,7 @@ def test_a_run_imports_jax_and_compiles_what_was_made_before():
 
 @pytest.mark.slow
 def test_no_module_imports_jax_when_it_is_imported():
-    optional = ("kalprox.__main__", "kalprox.engines.spark", "kalprox.engines.spark_frame")
+    optional = ("kalprox.__main__", "kalprox.engines.spark")
     code = (
         "import importlib, pkgutil, sys, kalprox\n"
         "for module in pkgutil.walk_packages(kalprox.__path__, 'kalprox.'):\n"

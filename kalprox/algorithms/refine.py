@@ -25,6 +25,7 @@ from kalprox.algorithms.descent import Point, Problem
 from kalprox.base.arrays import Array, brief
 from kalprox.base.checks import check_is, check_positive, check_vector
 from kalprox.display.progress import progress_bar
+from kalprox.engines.opening import opened_source
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Likelihood
@@ -177,7 +178,7 @@ class Refined:
 def refine(
     model: Model,
     regularizer: Regularizer,
-    source: Source | Sequence[Array],
+    source: Source | Sequence[Any],
     start: Array,
     *,
     gamma: float | None = None,
@@ -186,17 +187,18 @@ def refine(
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
     weight_kind: str = "frequency",
+    engine: Any = None,
     progress: bool = False,
     structure: Structure | str | None = None,
 ) -> Refined:
-    """Minimise the loss of all rows plus the regulariser, relinearising in every pass over the rows.
+    """Minimise the loss of all rows plus the regularizer, relinearising in every pass over the rows.
 
-    The refinement converges to a stationary point of (1), for smooth and nonsmooth g (zeros are exact), whatever the
-    scales of the parameters. The covariance is (J'J + Hess g)^-1 / gamma there: exact for a linear model with Gaussian
-    likelihood and quadratic g, Laplace's approximation otherwise. Each pass costs the Jacobian of the model and O(d^2)
-    per row; a linear model with Gaussian likelihood takes one pass. Of very many rows in memory a sample is refined
-    first, and its minimiser is the start if it is clearly better. `kalprox.refine` also takes partitions and Dask
-    arrays.
+    Solves min over theta of sum_k w_k loss(y_k, h_k(theta)) + g(theta) by damped proximal Gauss-Newton. It converges to
+    a stationary point for smooth and nonsmooth g (zeros are exact), whatever the scales of the parameters. The
+    covariance is (J'J + Hess g)^-1 / gamma there: exact for a linear model with Gaussian likelihood and quadratic g,
+    Laplace's approximation otherwise. Each pass costs the Jacobian of the model and O(d^2) per row; a linear model with
+    Gaussian likelihood takes one pass. Of very many rows in memory a sample is refined first, and its minimiser is the
+    start if it is clearly better.
 
     Parameters
     ----------
@@ -204,8 +206,9 @@ def refine(
         The model h, one of `kalprox.models`.
     regularizer : Regularizer
         The penalty g, one of `kalprox.regularizers`.
-    source : (X, y), (X, y, weights) or kalprox.sources.Source
-        The rows, as NumPy or JAX arrays or any source.
+    source : tuple of arrays, Source, or list of partitions
+        (X, y) or (X, y, weights), arrays of NumPy, JAX or Dask; any `kalprox.sources.Source`; or the list that
+        `kalprox.engines.partitions_of` returns.
     start : array of shape (d,)
         The first theta. The model and g must be finite there.
     gamma : float, optional
@@ -216,28 +219,34 @@ def refine(
         The refinement has converged when an undamped step is this small relative to theta, in units of the column
         norms of the Jacobian.
     prior : Information, optional
-        Prior information about theta, in units of the noise variance: it adds 1/2 ||R theta - z||^2 to the objective.
-        The prior enters `mean`, `cov` and `objective`, but not `information`, the residuals or the number of rows.
+        Information about theta from elsewhere, in units of the noise: it adds 1/2 ||R theta - z||^2 to the objective.
+        The prior counts in `mean`, `cov` and `objective` of the result, and not in `information`.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
     weight_kind : {"frequency", "precision"}
-        What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor.
+        What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor. The
+        degrees of freedom of precision weights are counted from the number of rows.
+    engine : str, distributed.Client, pyspark.sql.SparkSession or Engine, optional
+        Where the rows are folded; see `kalprox.engines.open`. By default arrays and sources are folded in this thread,
+        partitions in threads, and Dask arrays by the current Dask client.
     progress : bool
         Show the number of passes, in a terminal or a notebook.
     structure : Structure or str, optional
-        One of `kalprox.structures`, or its name, for many parameters: the mean is then found by conjugate gradients,
-        with products of the Jacobian and vectors and without a matrix of d x d numbers. It is that of the dense
-        refinement, up to `tol`; only the covariance is approximate. X may be a sparse matrix, which stays sparse. Each
-        step makes as many passes over the rows as conjugate gradients take; see `Refined.products`. The noise variance
-        is the residual sum of squares divided by degrees of freedom that are estimated with 4 to 16 random vectors, to
-        1% unless they are a small part of the rows.
+        One of `kalprox.structures`, or its name, such as "diagonal", for more parameters than a matrix of d x d numbers
+        allows: the mean is then found by conjugate gradients, with products of the Jacobian and vectors. It is that of
+        the dense refinement, up to `tol`; only the covariance, `var`, is approximate. X may be a sparse matrix, which
+        stays sparse, without an engine. Each step makes as many passes over the rows as conjugate gradients take; see
+        `Refined.products`. The noise variance is the residual sum of squares divided by degrees of freedom that are
+        estimated with 4 to 16 random vectors, to 1% unless they are a small part of the rows.
 
     Returns
     -------
     Refined
+        The minimiser with its covariance, the number of passes, whether it converged, and why it stopped.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from kalprox.models import Function
     >>> from kalprox.regularizers import Zero
     >>> x = np.linspace(0.0, 4.0, 9)
@@ -262,8 +271,8 @@ def refine(
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
     kind = Problem if dense else _of_structure(form)
-    rows = as_source(source, keep_sparse=not dense)
-    with progress_bar("passes", shown=progress) as watch:
+    with opened_source(source, engine) as opened, progress_bar("passes", shown=progress) as watch:
+        rows = as_source(opened, keep_sparse=not dense)
         problem = kind(model, likelihood, regularizer, counted_source(rows, weight_kind), prior, watch)
         point, left, change = _descended(problem, rows, weight_kind, theta, max_passes, tol, exact)
         converged, message = _verdict(problem, point, left, change, max_passes, tol)

@@ -1,8 +1,10 @@
 """Text from data and file names, made safe for terminals and for spreadsheets; names and counts in sentences."""
 
 import re
+import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 __all__ = [
     "MAX_NAME",
@@ -11,6 +13,7 @@ __all__ = [
     "csv_cell",
     "csv_line",
     "from_csv_cell",
+    "in_options",
     "names",
     "plain_number",
     "printable",
@@ -23,6 +26,9 @@ MAX_NAMES = 5  # names in a sentence
 _FORMULA = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}") + (
     "\N{FULLWIDTH COMMERCIAL AT}",
 )
+_APART = r"(?<![\w`'\"/.-])"  # what does not stand before the name of a parameter: a letter, a quote, or part of a path
+_VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.%+-]*[\w%])"
+_OTHER_VALUES = r"((?:, '[^'\n]*')*(?: or (?:'[^'\n]*'|None))?)"  # as in name='a', 'b' or None
 _NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
 
 
@@ -120,3 +126,33 @@ def plain_number(value: float) -> str:
     ['3', '0.05', '-12.35', '14,211', '1,360,000', '2e-09']
     """
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e10 else f"{value:,.4g}"
+
+
+def in_options(text: str, options: Mapping[str, str]) -> str:
+    """Return a message of the library with the options of a command in place of the parameters of Python.
+
+    Parameters are recognised in `name=value`, in "name must" at the beginning of a sentence, and where a name has an
+    underscore, so that other words stay as they are.
+
+    >>> in_options("max_bad must be a number. Use noise='learn' or None, standardize=True.", {
+    ...     "max_bad": "--max-bad", "noise": "--noise", "standardize": "--standardize"
+    ... })
+    '--max-bad must be a number. Use --noise learn or none, --standardize.'
+    """
+    text = re.sub(r" \(--[^)]* on the command line\)", "", text)
+    for name, option in options.items():
+        text = re.sub(rf"{_APART}{name}(?:={_VALUE})? \(({option}[^)]*)\)", r"\2", text)  # already in both ways
+        text = re.sub(rf"{_APART}{name}={_VALUE}{_OTHER_VALUES}", partial(_given, option), text)
+        text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
+        if "_" in name:
+            text = re.sub(rf"{_APART}{name}(?![\w=`'\"/]|\.\w)", option, text)
+    return text
+
+
+def _given(option: str, found: re.Match[str]) -> str:
+    """Return an option with its value as a shell takes it, and with the other values that a sentence names."""
+    value, others = found.groups()
+    if value == "True":  # a flag
+        return option
+    value = shlex.quote(value[1:-1].replace("\\t", "\t")) if value[0] in "'\"" else value.replace("None", "none")
+    return f"{option} {value}" + others.replace("'", "").replace("None", "none")

@@ -5,7 +5,7 @@ import os
 import click
 
 from kalprox import __version__
-from kalprox.cli import completion, fit, models, paper, predict, stream
+from kalprox.cli import fit, models, paper, predict, stream
 from kalprox.cli.errors import Commands
 
 __all__ = ["main"]
@@ -20,6 +20,23 @@ def main() -> None:
     """Streaming regularised regression that knows how sure it is."""
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    \b
+    Example:
+      kalprox completion bash >> ~/.bashrc
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(main, {}, "kalprox", "_KALPROX_COMPLETE").source())
+
+
 for command in (
     fit.fit,
     predict.predict,
@@ -31,6 +48,6 @@ for command in (
     fit.refine,
     paper.demo,
     paper.reproduce,
-    completion.completion,
+    completion,
 ):
     main.add_command(command)

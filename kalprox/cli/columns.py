@@ -8,8 +8,8 @@ import click
 
 from kalprox.cli.grouped import grouped
 from kalprox.cli.kinds import Kind, RegistryChoice
-from kalprox.cli.likelihood import target_options
-from kalprox.cli.options import BYTES, NAMES, READING, is_given
+from kalprox.cli.options import BYTES, COUNT, NAMES, READING, is_given
+from kalprox.cli.settings import target_options
 
 __all__ = ["column_options", "recognised_dates", "table_of"]
 
@@ -89,13 +89,13 @@ column_options = grouped(
         "--infer-rows",
         "--look",
         default=10_000,
-        type=click.IntRange(min=1),
+        type=COUNT,
         help="Rows to read to infer the types of columns. Levels are found in all rows.",
     ),
     click.option(
         "--max-levels",
         default=1000,
-        type=click.IntRange(min=1),
+        type=COUNT,
         help="Maximum number of levels of a column that are found in the data; more are an error.",
     ),
     click.option(
@@ -143,7 +143,7 @@ def table_of(files: list[Path], given: dict[str, Any]) -> Any:
     from kalprox.sources.table import Table
 
     _check_formula(given)
-    reading = {name: given[name] for name in (*READING, "samples")}
+    reading = {name: given[name] for name in READING}
     reading["stdin"] = given.get("stdin") or (stdin() if STDIN in files else None)
     snapshot = Snapshot(files)  # before the columns are inferred from them
     columns = _columns_of_model(given) if given["like"] is not None else _inferred(files, given, reading)

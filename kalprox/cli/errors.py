@@ -3,7 +3,6 @@
 import _thread
 import io
 import os
-import re
 import shlex
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kalprox.base.text import printable
+from kalprox.base.text import in_options, printable
 from kalprox.cli.kinds import kind_given
 from kalprox.cli.terminal import echo
 
@@ -43,7 +42,6 @@ EXIT_CODES = {
 
 _GRACE = 2.0  # seconds in which the reader of a command that a signal ends may take its output
 _NAMELESS: dict[type, str] = {MemoryError: "There is not enough memory. A smaller --memory needs less."}
-_APART = r"(?<![\w'\"/.-])"  # what does not stand before the name of an argument: a letter, a quote, or part of a path
 
 
 class Commands(click.Group):
@@ -95,13 +93,13 @@ _OPTIONS = {"method": "--interval"}
 _VALUES: dict[tuple[str, Any], str] = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
 
 
-def in_options(name: str, value: Any) -> str:
+def as_option(name: str, value: Any) -> str:
     """Return how the command line says a parameter with its value, or a parameter alone if that is ...
 
-    >>> in_options("missing", "impute"), in_options("change_points", False), in_options("structure", None)
+    >>> as_option("missing", "impute"), as_option("change_points", False), as_option("structure", None)
     ('--missing impute', 'no --change-points', 'no --structure')
     >>> from kalprox.forgetting import Window
-    >>> in_options("forget", Window(60))
+    >>> as_option("forget", Window(60))
     '--forget window,rows=60'
     """
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
@@ -120,7 +118,10 @@ def _text(error: Exception, command: click.Command | None) -> str:
     """The message of an error in the words of a command."""
     from kalprox.learning.rule import SettingsError
 
-    return error.said(in_options) if isinstance(error, SettingsError) else _with_options(str(error), command)
+    if isinstance(error, SettingsError):
+        return error.said(as_option)
+    longest = {str(one.name): max(one.opts, key=len) for one in (command.params if command else [])}
+    return in_options(str(error), {name: option for name, option in longest.items() if option.startswith("--")})
 
 
 def _deliver_interrupt_later(unraisable: Any) -> None:
@@ -137,44 +138,6 @@ def _end_interrupted() -> NoReturn:
     echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
     end_output()
     sys.exit(130)
-
-
-def _with_options(text: str, command: click.Command | None) -> str:
-    """A message of the library in the words of a command: its options for the arguments of Python.
-
-    Arguments are recognised in `name=value`, in "name must" at the beginning of a sentence, and where a name has an
-    underscore, so that other words stay as they are.
-    """
-    text = re.sub(r" \(--[^)]* on the command line\)", "", text)
-    for parameter in command.params if command else []:
-        name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)
-        if not option.startswith("--"):
-            continue
-        text = re.sub(rf"{_APART}{name} \(({option}[^)]*)\)", r"\1", text)  # already in both ways
-        value = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.%+-]+)"
-        others = r"((?:, '[^'\n]*')*(?: or (?:'[^'\n]*'|None))?)"  # as in name='a', 'b' or None
-        text = re.sub(rf"{_APART}{name}={value}{others}", _Given(option), text)
-        text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
-        if "_" in name:
-            text = re.sub(rf"{_APART}{name}(?![\w='\"/]|\.\w)", option, text)
-    return text
-
-
-class _Given:
-    """Replaces `name=value`, once matched, with an option and its value as a shell takes it."""
-
-    def __init__(self, option: str) -> None:
-        self.option = option
-
-    def __call__(self, found: re.Match[str]) -> str:
-        value, others = found.groups()
-        if value[0] in "'\"":
-            value = shlex.quote(value[1:-1].replace("\\t", "\t"))
-        elif value == "True":  # a flag
-            return self.option
-        elif value == "None":
-            value = "none"
-        return f"{self.option} {value}" + others.replace("'", "").replace("None", "none")
 
 
 def exit_code(error: Exception) -> int:

@@ -8,11 +8,9 @@ import click
 
 from kalprox.base.files import check_distinct, descriptor
 from kalprox.cli.columns import column_options, recognised_dates, table_of
-from kalprox.cli.forgetting import forgetting_options
 from kalprox.cli.grouped import GroupedCommand, grouped
-from kalprox.cli.likelihood import likelihood_options
-from kalprox.cli.options import READING, output_options, outputs, reading_options, strict_option
-from kalprox.cli.settings import settings_of, settings_options
+from kalprox.cli.options import COUNT, EXISTING, FILE, READING, output_options, outputs, reading_options, strict_option
+from kalprox.cli.settings import forgetting_options, likelihood_options, settings_of, settings_options
 
 __all__ = ["fit", "refine"]
 
@@ -36,10 +34,10 @@ _checkpoint_options = grouped(
     "Running",
     click.option(
         "--checkpoint",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FILE,
         help="Save the state of the fit to this file; after a crash, the same command resumes from it.",
     ),
-    click.option("--every", type=click.IntRange(min=1), default=1_000_000, help="Rows between two checkpoints."),
+    click.option("--every", type=COUNT, default=1_000_000, help="Rows between two checkpoints."),
 )
 
 
@@ -47,7 +45,7 @@ _run_options = grouped(
     "Running",
     click.option(
         "--passes",
-        type=click.IntRange(min=1),
+        type=COUNT,
         help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
     ),
     click.option(
@@ -57,12 +55,7 @@ _run_options = grouped(
         help="Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same "
         "seed gives the same order. They are read once to do so, and stored in a temporary file.",
     ),
-    click.option(
-        "--out",
-        type=click.Path(dir_okay=False, path_type=Path),
-        default=Path("model.kalprox"),
-        help="Model file to write.",
-    ),
+    click.option("--out", type=FILE, default=Path("model.kalprox"), help="Model file to write."),
 )
 
 _engine_options = grouped(
@@ -74,11 +67,9 @@ _engine_options = grouped(
         "[default: in this process, block by block, with scores]",
     ),
     click.option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786."),
-    click.option("--workers", type=click.IntRange(min=1), help="Number of workers to start.  [default: one per core]"),
+    click.option("--workers", type=COUNT, help="Number of workers to start.  [default: one per core]"),
     click.option(
-        "--partitions",
-        type=click.IntRange(min=1),
-        help="Number of partitions of the files, for --engine.  [default: one per file]",
+        "--partitions", type=COUNT, help="Number of partitions of the files, for --engine.  [default: one per file]"
     ),
     click.option(
         "--timeout",
@@ -155,12 +146,10 @@ def fit(
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=EXISTING)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--passes", type=click.IntRange(min=1), help="Maximum number of passes.  [default: until convergence]")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Model file to write.  [default: MODEL, in place]"
-)
+@click.option("--passes", type=COUNT, help="Maximum number of passes.  [default: until convergence]")
+@click.option("--out", type=FILE, help="Model file to write.  [default: MODEL, in place]")
 @_checkpoint_options
 @reading_options
 @output_options
@@ -197,7 +186,7 @@ def refine(
     written = ("MODEL" if out is None else "--out", out or model)
     check_distinct(inputs, [written, *outputs(given["checkpoint"], given["quarantine"], events)])
     start = TableModel.load(model)
-    table = Table(files, start.columns, memory=memory, **{name: given[name] for name in (*READING, "samples")})
+    table = Table(files, start.columns, memory=memory, **{name: given[name] for name in READING})
     settings = {name: value for name, value in start.learner.settings.parameters.items() if name != "max_passes"}
     job = FitJob(table, settings, sources=sources, start=start, **{name: given[name] for name in _RUN})
     out = out or model

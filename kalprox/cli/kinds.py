@@ -54,19 +54,16 @@ class Kind(NamedTuple):
     def made(self, registry: Mapping[str, Callable[..., Any]], option: str) -> Any:
         """Return the object; raise a click.BadParameter if it has no such parameter, or refuses its value."""
         kind: Any = registry[self.name]
-        known, hint = fields(kind), f"'{option}'"
-        whole = [field.name for field in known if field.type is int]
-        if unknown := [name for name in self.parameters if name not in [field.name for field in known]]:
-            has = f"has the parameters {', '.join(field.name for field in known)}" if known else "has no parameters"
+        known, given, hint = {field.name: field for field in fields(kind)}, dict(self.parameters), f"'{option}'"
+        if unknown := [name for name in given if name not in known]:
+            has = f"has the parameters {', '.join(known)}" if known else "has no parameters"
             raise click.BadParameter(f"{self.name} {has}; got {unknown[0]!r}.", param_hint=hint)
-        if any(field.default is MISSING and field.name not in self.parameters for field in known):
+        if any(field.default is MISSING and name not in given for name, field in known.items()):
             raise click.BadParameter(
                 f"{self.name} needs a parameter, as in {_usage(self.name, kind)}.", param_hint=hint
             )
-        given = dict(self.parameters)
-        for name in whole:
-            value = given.get(name)
-            if isinstance(value, float) and value.is_integer():
+        for name, value in given.items():
+            if known[name].type is int and isinstance(value, float) and value.is_integer():
                 given[name] = int(value)
         try:
             return kind(**given)

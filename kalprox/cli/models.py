@@ -5,20 +5,18 @@ from pathlib import Path
 import click
 
 from kalprox.base.files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL, strict_option
+from kalprox.cli.options import COUNT, EXISTING, FILE, level_option, strict_option
 from kalprox.cli.terminal import echo, end_strictly
 
 __all__ = ["merge", "path", "report", "show"]
 
-MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command()
-@click.argument("model", type=MODEL)
-@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
+@click.argument("model", type=EXISTING)
+@level_option
 @click.option(
     "--top",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=40,
     help="Maximum number of coefficients to show; those with the largest effects are shown.",
 )
@@ -48,13 +46,9 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
 
 
 @click.command()
-@click.argument("model", type=MODEL)
-@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="HTML file to write.  [default: MODEL with the suffix .html]",
-)
+@click.argument("model", type=EXISTING)
+@level_option
+@click.option("--out", type=FILE, help="HTML file to write.  [default: MODEL with the suffix .html]")
 @strict_option
 def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
     """Write an HTML page about MODEL: coefficients with intervals, calibration, running error, correlations, data.
@@ -80,12 +74,12 @@ def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
 
 
 @click.command()
-@click.argument("model", type=MODEL)
+@click.argument("model", type=EXISTING)
 @click.option("--alphas", help="Weights of the penalty, separated by commas.  [default: a grid]")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV file to write all coefficients to.")
+@click.option("--out", type=FILE, help="CSV file to write all coefficients to.")
 @click.option(
     "--figure",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Figure of the scores to write: .svg, .png or .pdf; its numbers go to a .json file beside it.",
 )
 def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None) -> None:
@@ -134,8 +128,8 @@ def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None)
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, type=MODEL, metavar="MODEL MODEL...")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Model file to write.")
+@click.argument("models", nargs=-1, required=True, type=EXISTING, metavar="MODEL MODEL...")
+@click.option("--out", type=FILE, required=True, help="Model file to write.")
 @click.option(
     "--allow-overlap", is_flag=True, help="Merge models that have learned the same rows, which then count twice."
 )

@@ -12,7 +12,9 @@ from kalprox.cli.grouped import grouped
 
 __all__ = [
     "BYTES",
-    "LEVEL",
+    "COUNT",
+    "EXISTING",
+    "FILE",
     "MAX_BAD",
     "NAMES",
     "PACE",
@@ -20,6 +22,7 @@ __all__ = [
     "NumberOr",
     "Pace",
     "is_given",
+    "level_option",
     "output_options",
     "outputs",
     "reading_options",
@@ -105,7 +108,7 @@ NAMES = Parsed("names", "names separated by commas, such as a,b,c", _names)
 BYTES = Parsed("size", "a size such as 512MB or 2GB", _bytes)
 MAX_BAD = Parsed("number|percentage", "a number of rows or a percentage such as 1%", _max_bad)
 PACE = Parsed("rows|seconds", "a number of rows such as 100, or a time such as 0.5s", _pace)
-READING = (
+READING = (  # of `Table`
     "format",
     "encoding",
     "delimiter",
@@ -114,8 +117,16 @@ READING = (
     "units",
     "skip_unreadable",
     "max_record",
-)  # of `Table`
-LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
+    "samples",
+)
+COUNT = click.IntRange(min=1)
+FILE = click.Path(dir_okay=False, path_type=Path)  # to write
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+# The same in several commands.
+level_option = click.option(
+    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, help="Level of the intervals."
+)
 
 
 reading_options = grouped(
@@ -131,8 +142,7 @@ reading_options = grouped(
         help="Encoding of text files, such as latin-1. UTF-16 with a byte order mark is recognised.",
     ),
     click.option(
-        "--delimiter",
-        help="Field delimiter of CSV files.  [default: found in each file: comma, semicolon, tab or |]",
+        "--delimiter", help="Field delimiter of CSV files.  [default: found in each file: comma, semicolon, tab or |]"
     ),
     click.option(
         "--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of numbers in text files."
@@ -163,9 +173,7 @@ reading_options = grouped(
         help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
     ),
     click.option(
-        "--quarantine",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write bad rows to this CSV file, with their position and the reason.",
+        "--quarantine", type=FILE, help="Write bad rows to this CSV file, with their position and the reason."
     ),
     click.option(
         "--max-bad",
@@ -187,11 +195,7 @@ reading_options = grouped(
 output_options = grouped(
     "Output",
     click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
-    click.option(
-        "--events",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write progress events to this file, one JSON object per line.",
-    ),
+    click.option("--events", type=FILE, help="Write progress events to this file, one JSON object per line."),
 )
 
 

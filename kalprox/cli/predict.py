@@ -7,13 +7,23 @@ from typing import Any
 import click
 
 from kalprox.base.files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL, NAMES, is_given, output_options, reading_options, strict_option
+from kalprox.cli.options import (
+    EXISTING,
+    NAMES,
+    READING,
+    is_given,
+    level_option,
+    output_options,
+    outputs,
+    reading_options,
+    strict_option,
+)
 
 __all__ = ["predict"]
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=EXISTING)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option(
     "--out",
@@ -21,7 +31,7 @@ __all__ = ["predict"]
     default=Path("-"),
     help="Output file, .parquet or .csv; - writes CSV to standard output.",
 )
-@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
+@level_option
 @click.option(
     "--interval",
     type=click.Choice(["gaussian", "conformal"]),  # literal, so that --help imports nothing
@@ -58,19 +68,17 @@ __all__ = ["predict"]
 def predict(
     model: Path,
     sources: tuple[str, ...],
+    *,
     out: Path,
-    level: float,
-    interval: str,
     unseen: str | None,
     keep: tuple[str, ...],
     at: str | None,
     missing: str | None,
     quarantine: Path | None,
-    max_bad: str | None,
     quiet: bool,
     events: Path | None,
     strict: bool,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Predict every row of SOURCE with MODEL: mean, standard deviation and interval, in the order of the rows.
 
@@ -96,21 +104,15 @@ def predict(
     files = [file for source in sources for file in find(source)]
     if descriptor(out) == 1:
         out = Path("-")
-    check_distinct(
-        [("MODEL", model), *(("SOURCE", file) for file in files)],
-        [
-            ("--out", Path("/dev/stdout") if str(out) == "-" else out),
-            ("--quarantine", quarantine),
-            ("--events", events),
-        ],
-        repeats=True,
-    )
+    written = ("--out", Path("/dev/stdout") if str(out) == "-" else out)
+    inputs = [("MODEL", model), *(("SOURCE", file) for file in files)]
+    check_distinct(inputs, [written, *outputs(None, quarantine, events)], repeats=True)
     fitted = TableModel.load(model)
     if fitted.columns.classes and any(map(is_given, ("level", "interval"))):
         raise click.UsageError(
             f"{model} predicts classes, which have probabilities and no intervals: leave --level and --interval out."
         )
-    if interval == "conformal" and fitted.learner.stream.quantiles.rows == 0:
+    if given["interval"] == "conformal" and fitted.learner.stream.quantiles.rows == 0:
         raise click.UsageError(
             f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "
             "were not. Fit it without --engine and, unless the link is identity, with --passes 1."
@@ -121,7 +123,8 @@ def predict(
     left_out = dict.fromkeys(("target", "weight", "cluster", "time"))
     columns = replace(fitted.columns, **left_out, unseen=unseen or fitted.columns.unseen)
     kept = "all" if keep == ("all",) else keep
-    table = Table(files, columns, stdin=stdin() if STDIN in files else None, keep=kept, **options)
+    reading = {name: given[name] for name in (*READING, "memory")}
+    table = Table(files, columns, stdin=stdin() if STDIN in files else None, keep=kept, **reading)
     if fitted.fitted_to == "array" and not quiet:
         warnings.warn(
             f"{model} was fitted to an array, whose columns have no names: those of SOURCE must be called x0, x1, ...",
@@ -130,21 +133,21 @@ def predict(
     found = table.found()
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
-        bad = Quarantine(quarantine, max_bad)
-        rows, notes, quality = job.predict(
+        bad = Quarantine(quarantine, given["max_bad"])
+        quality = job.predict(
             fitted,
             table,
             out,
-            level=level,
-            interval=interval,
+            level=given["level"],
+            interval=given["interval"],
             time=time,
             quarantine=bad,
             allow_unknown=unseen is not None,
             watch=reporter.progress,
         )
         headline = fitted.headline(quality)
-        lines = headline.to_json()
-        reporter.event("done", out=str(out), rows=rows, bad=bad.bad, headline=lines, **events_of(notes))
+        about = {"headline": headline.to_json(), **events_of(quality.notes)}
+        reporter.event("done", out=str(out), rows=quality.read, bad=bad.bad, **about)
     if not quiet:
         for line in (headline, *found):
             echo(line, err=str(out) == "-")

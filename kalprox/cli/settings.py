@@ -1,17 +1,55 @@
-"""Options of `kalprox fit` about the model and its penalty, and the parameters of the estimator that they say."""
+"""Options of `kalprox fit` about the target, the model, its penalty and forgetting, and the parameters they say."""
 
+import math
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 import click
 
-from kalprox.cli.forgetting import forgetting_setting
 from kalprox.cli.grouped import grouped
-from kalprox.cli.kinds import KindChoice, KindOption, RegistryChoice
-from kalprox.cli.likelihood import likelihood_setting
-from kalprox.cli.options import NumberOr, is_given
+from kalprox.cli.kinds import Kind, KindChoice, KindOption, NumberOrKind, RegistryChoice
+from kalprox.cli.options import NAMES, NumberOr, is_given
 
-__all__ = ["settings_of", "settings_options"]
+__all__ = [
+    "forgetting_options",
+    "likelihood_options",
+    "most_classes",
+    "settings_of",
+    "settings_options",
+    "target_options",
+]
+
+
+likelihood_options = grouped(
+    "Target",
+    click.option(
+        "--likelihood",
+        type=KindChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
+        default="gaussian",
+        cls=KindOption,
+        help="Distribution of the target, one of these kinds. Parameters follow after commas.",
+    ),
+    click.option(
+        "--classes",
+        type=NAMES,
+        default=(),
+        help="Classes of the target, separated by commas; rows of others are bad rows. Upper and lower case do not "
+        "matter.  [default: all that are found in the data]",
+    ),
+    click.option(
+        "--positive",
+        metavar="CLASS",
+        help="Which of two classes is counted as yes.  [default: the second in sorted order]",
+    ),
+    click.option("--offset", metavar="COLUMN", help="Column that is added to the linear predictor."),
+    click.option(
+        "--exposure",
+        metavar="COLUMN",
+        help="Column with the exposure of each row, such as the time in which its count was made: its log is added "
+        "to the linear predictor.",
+    ),
+)
 
 
 settings_options = grouped(
@@ -51,9 +89,7 @@ settings_options = grouped(
     ),
     click.option("--no-intercept", is_flag=True, help="Fit no intercept."),
     click.option(
-        "--standardize",
-        is_flag=True,
-        help="Apply the penalty to the coefficients of columns scaled to unit variance.",
+        "--standardize", is_flag=True, help="Apply the penalty to the coefficients of columns scaled to unit variance."
     ),
     click.option(
         "--weight-kind",
@@ -91,6 +127,25 @@ settings_options = grouped(
 )
 
 
+forgetting_options = grouped(
+    "Forgetting",
+    click.option(
+        "--forget",
+        cls=KindOption,
+        type=NumberOrKind("kalprox.forgetting", "FORGETTINGS", "auto"),
+        default=1.0,
+        help="How old rows are forgotten. A number in (0, 1] is a forgetting factor: every row multiplies the weights "
+        "of the rows before it by this number. auto mixes several ways to forget by how well each predicts. "
+        "Other kinds follow.",
+    ),
+    click.option(
+        "--time",
+        metavar="COLUMN",
+        help="Column of the times of the rows, numbers or dates, in order; for --forget time,half_life=7d.",
+    ),
+)
+
+
 def settings_of(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
     from kalprox.likelihoods import Gaussian
@@ -101,7 +156,7 @@ def settings_of(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "weight_kind", "missing")}
     intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
     penalty = _penalty(columns, given)
-    settings |= {"penalty": penalty, "fit_intercept": intercept} | likelihood_setting(columns, given)
+    settings |= {"penalty": penalty, "fit_intercept": intercept} | _likelihood_setting(columns, given)
     if penalty != "default" and not penalty_of(penalty).has_weight:
         settings["alpha"] = 1.0
     if is_given("targets") and "likelihood" not in settings:
@@ -113,7 +168,7 @@ def settings_of(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
         settings["structure"] = structure if fields(structure) else given["structure"].name
     if given["noise"] is not None:
         settings["noise"] = given["noise"]
-    return settings | _coef_cov(columns, given["coef_cov"]) | forgetting_setting(columns, given)
+    return settings | _coef_cov(columns, given["coef_cov"]) | _forgetting_setting(columns, given)
 
 
 def _penalty(columns: Any, given: dict[str, Any]) -> Any:
@@ -134,3 +189,74 @@ def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
     if coef_cov in ("model", "robust") and columns.cluster is not None:
         raise click.UsageError(f"--clusters requires --coef-cov auto or clustered; got --coef-cov {coef_cov}.")
     return {} if coef_cov in (None, "auto") else {"coef_cov": coef_cov}
+
+
+def target_options(given: dict[str, Any]) -> dict[str, Any]:
+    """What `Columns.infer` is told about the target, from the options."""
+    from kalprox.likelihoods.names import LIKELIHOODS
+    from kalprox.sources.classes import TargetClasses
+
+    name, most = given["likelihood"].name, most_classes()
+    for option in ("classes", "positive"):
+        if given[option] and name not in most:
+            raise click.UsageError(f"--{option} is about classes: use --likelihood {' or '.join(most)}; got {name}.")
+    classes = TargetClasses(given["classes"], given["positive"], most[name]) if name in most else None
+    low, high = given["likelihood"].made(LIKELIHOODS, "--likelihood").support
+    return {
+        "classes": classes,
+        "low": low if classes is None and math.isfinite(low) else None,
+        "high": high if classes is None and math.isfinite(high) else None,
+        "offset": given["offset"],
+        "exposure": given["exposure"],
+    }
+
+
+def _likelihood_setting(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The parameter likelihood of the estimator, if it is not the default."""
+    from kalprox.likelihoods.names import LIKELIHOODS
+
+    name, parameters = given["likelihood"]
+    most, m = most_classes(), len(columns.classes)
+    if bool(m) is not (name in most):
+        holds = f"classes, for --likelihood {' or '.join(most)}" if m else "numbers"
+        raise click.UsageError(f"The target of the model of --columns holds {holds}; got --likelihood {name}.")
+    if m and m > most[name]:
+        other = next(other for other in most if most[other] >= m)
+        raise click.UsageError(f"The target of the model of --columns has {m} classes: use --likelihood {other}.")
+    if m == 2 < most[name]:
+        name = next(other for other in most if most[other] == 2)  # which is what one of several classes then is
+    if not parameters:
+        return {} if LIKELIHOODS[name]().quadratic else {"likelihood": name}
+    return {"likelihood": given["likelihood"]._replace(name=name).made(LIKELIHOODS, "--likelihood")}
+
+
+def most_classes() -> dict[str, int]:
+    """The likelihoods of classes, and the largest number of classes of each."""
+    from kalprox.likelihoods.names import LIKELIHOODS
+    from kalprox.sources.classes import MOST_CLASSES
+
+    most = {"two classes": 2, "several classes": MOST_CLASSES}
+    return {name: most[kind.outcomes] for name, kind in LIKELIHOODS.items() if kind.outcomes in most}
+
+
+def _forgetting_setting(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The parameter `forget` of the estimator, from the options."""
+    from kalprox.forgetting import FORGETTINGS
+
+    forget = given["forget"]
+    kind = forget.made(FORGETTINGS, "--forget") if isinstance(forget, Kind) else None
+    if kind is None or not kind.needs_times:
+        if columns.time is not None:
+            raise click.UsageError("--time is for forgetting by time: give --forget time,half_life=... too.")
+        return {"forget": forget if kind is None else kind}
+    if columns.time is None:
+        raise click.UsageError(f"--forget {forget.name} requires --time, the column of the times of the rows.")
+    if given["shuffle"] is not None:
+        raise click.UsageError("--shuffle changes the order of the rows, which --time needs: leave it out.")
+    has_unit = any(isinstance(value, timedelta) for value in forget.parameters.values())
+    if has_unit and not columns.time_is_date:
+        raise click.UsageError(
+            f"The time of --forget {forget.name} has a unit, and column {columns.time!r} holds numbers: give it in "
+            "their units."
+        )
+    return {"forget": kind}

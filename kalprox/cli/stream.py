@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,20 @@ from kalprox.cli.columns import table_of
 from kalprox.cli.errors import end_output
 from kalprox.cli.fit import fit
 from kalprox.cli.grouped import GroupedCommand, grouped
-from kalprox.cli.likelihood import most_classes
-from kalprox.cli.options import BYTES, LEVEL, MAX_BAD, NAMES, PACE, Pace, is_given, outputs
-from kalprox.cli.settings import settings_of
+from kalprox.cli.options import (
+    BYTES,
+    COUNT,
+    EXISTING,
+    FILE,
+    MAX_BAD,
+    NAMES,
+    PACE,
+    Pace,
+    is_given,
+    level_option,
+    outputs,
+)
+from kalprox.cli.settings import most_classes, settings_of
 
 if TYPE_CHECKING:
     from kalprox.jobs.stream import StreamRun
@@ -26,78 +38,28 @@ if TYPE_CHECKING:
 
 __all__ = ["stream"]
 
-# Options of fit that mean nothing for a stream, or something else.
-_NOT_OF_FIT = (
-    "sources",
-    "passes",
-    "shuffle",
-    "out",
-    "checkpoint",
-    "every",
-    "engine",
-    "scheduler",
-    "workers",
-    "partitions",
-    "timeout",
-    "infer_rows",
-    "spool",
-    "format",
-    "encoding",
-    "memory",
-    "max_record",
-    "max_bad",
-    "skip_unreadable",
-    "strict",
-)
+# Options of fit that a stream has too: not those of a run over files.
+_OF_FIT = [
+    option
+    for option in fit.params
+    if getattr(option, "group", "Running") != "Running"
+    and option.name not in ("infer_rows", "spool", "encoding", "memory", "skip_unreadable", "strict")
+]
 # Options that are needed first.
-_FIRST = (
-    "model",
-    "target",
-    "features",
-    "likelihood",
-    "forget",
-    "key",
-    "level",
-    "quarantine",
-    "checkpoint",
-    "out",
-)
+_FIRST = ("model", "target", "features", "likelihood", "forget", "key", "level", "quarantine", "checkpoint", "out")
+_SWITCH = 0.0005  # seconds after which a thread that serves the page of --watch lets the stream go on
+_READING = ("format", "max_record", "delimiter", "decimal", "thousands", "units")  # of `StreamInput`
 # Options that are parameters of the job.
 _OF_JOB = ("to", "key", "wait", "keep", "level", "interval", "quarantine", "max_bad", "max_jump", "samples")
-# Options that are about the rows and what is written, and not about the model that a checkpoint holds.
-_MAY_CHANGE = (
-    "out",
-    "to",
-    "flush",
-    "keep",
-    "level",
-    "interval",
-    "checkpoint",
-    "every",
-    "resume",
-    "position",
-    "port",
-    "quiet",
-    "events",
-    "max_bad",
-    "max_record",
-    "max_jump",
-    "wait",
-    "infer_rows",
-)
+# Of the options of a stream alone, those about the rows and the model that a checkpoint holds.
+_OF_MODEL = ("model", "format", "key")
 
 
 _stream_options = grouped(
     "Stream",
+    click.option("--model", type=EXISTING, help="Model file to begin with; its target, columns and settings are used."),
     click.option(
-        "--model",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Model file to begin with; its target, columns and settings are used.",
-    ),
-    click.option(
-        "--out",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Model file to write when the input ends, or SIGTERM or SIGINT comes.  [default: none]",
+        "--out", type=FILE, help="Model file to write when the input ends, or SIGTERM or SIGINT comes.  [default: none]"
     ),
     click.option(
         "--format",
@@ -122,14 +84,14 @@ _stream_options = grouped(
     ),
     click.option(
         "--wait",
-        type=click.IntRange(min=1),
+        type=COUNT,
         default=100_000,
         help="Maximum number of rows that wait for their target; then the oldest is dropped.",
     ),
     click.option(
         "--keep", type=NAMES, default=(), help="Columns of the input to copy to the output, separated by commas."
     ),
-    click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals."),
+    level_option,
     click.option(
         "--interval",
         type=click.Choice(["gaussian", "conformal"]),
@@ -140,13 +102,13 @@ _stream_options = grouped(
         "--infer-rows",
         "--look",
         default=100,
-        type=click.IntRange(min=1),
+        type=COUNT,
         help="Rows from which types of columns, and levels, are inferred; they are answered once all of them have "
         "come. With --model or --columns, none is waited for.",
     ),
     click.option(
         "--checkpoint",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FILE,
         help="Save the state of the stream to this file; after a crash, the same command resumes from it.",
     ),
     click.option(
@@ -165,9 +127,7 @@ _stream_options = grouped(
         "checkpoint has are passed over; continue, it begins with the row after them (after the header, for csv).",
     ),
     click.option(
-        "--position",
-        is_flag=True,
-        help="Print the number of rows and bytes that the checkpoint has, as JSON, and end.",
+        "--position", is_flag=True, help="Print the number of rows and bytes that the checkpoint has, as JSON, and end."
     ),
     click.option(
         "--watch",
@@ -201,7 +161,6 @@ def stream(
     *,
     model: Path | None,
     out: Path | None,
-    format: str | None,
     flush: Pace,
     infer_rows: int,
     checkpoint: Path | None,
@@ -209,7 +168,6 @@ def stream(
     resume: str,
     position: bool,
     port: int | None,
-    max_record: int,
     quiet: bool,
     events: Path | None,
     **given: Any,
@@ -248,12 +206,6 @@ def stream(
     if key is not None and not given["samples"]:
         raise click.UsageError("--key cannot be used with --no-samples: rows that wait are values of rows.")
     begin = None if model is None else _model(model, given)
-    reading = {"format": format, "max_record": max_record}
-    reading |= {name: given[name] for name in ("delimiter", "decimal", "thousands", "units")}
-
-    def infer(head: bytes, style: "Style") -> "tuple[TableColumns, dict[str, Any]]":
-        return _inferred(head, style, key, infer_rows, given)
-
     with ExitStack() as stack:
         file = open_stdin() if source == "-" else stack.enter_context(_opened(source))
         reporter = stack.enter_context(Reporter("stream", quiet=quiet, events=events))
@@ -267,18 +219,21 @@ def stream(
                 what = "the first rows are skipped" if resume == "skip" else "the input begins after them"
                 echo(f"Resumed after row {at.row:,}, byte {at.offset:,}: {what}.", err=True)
             if port is not None:
-                from kalprox.cli.watching import watched
+                from kalprox.jobs.stream_view import StreamView
+                from kalprox.pages.live import LivePage
 
-                address = stack.enter_context(watched(run, port))
-                echo(f"Watch the stream at {address}", err=True)
+                sys.setswitchinterval(_SWITCH)
+                view = stack.enter_context(StreamView(run))
+                page = stack.enter_context(LivePage(view.state, port))
+                echo(f"Watch the stream at {page.address}", err=True)
 
         job = StreamJob(
             file,
             sys.stdout.buffer,
-            infer,
+            partial(_inferred, rows=infer_rows, given=given),
             begin,
             head=infer_rows,
-            reading=reading,
+            reading={name: given[name] for name in _READING},
             rows=flush.rows or 1,
             seconds=flush.seconds,
             checkpoint=checkpoint,
@@ -305,11 +260,7 @@ def stream(
         click.get_current_context().exit(128 + end.signal)
 
 
-stream.params += [
-    option
-    for option in fit.params
-    if option.name not in (*_NOT_OF_FIT, *(parameter.name for parameter in stream.params))
-]
+stream.params += [option for option in _OF_FIT if option.name not in [own.name for own in stream.params]]
 
 
 def _opened(source: str) -> Any:
@@ -331,11 +282,10 @@ def _model(file: Path, given: dict[str, Any]) -> Any:
     from kalprox.jobs.model import TableModel
 
     found = TableModel.load(file)
-    about_rows = ("delimiter", "decimal", "thousands", "units", "quarantine", "max_bad", "samples", "quiet", "events")
-    names = [option.name for option in fit.params if option.name not in (*_NOT_OF_FIT, *about_rows)]
-    for name in names:
-        if name != "target" and name in given and is_given(str(name)):
-            raise click.UsageError(f"{_option(str(name))} cannot be used with --model, whose model says it.")
+    about_rows = (*_READING, "quarantine", "max_bad", "samples", "quiet", "events")
+    for option in _OF_FIT:
+        if option.name not in ("target", *about_rows) and is_given(str(option.name)):
+            raise click.UsageError(f"{max(option.opts, key=len)} cannot be used with --model, whose model says it.")
     target = given["target"]
     if found.fitted_to == "files" and target not in (None, found.columns.target):
         raise click.UsageError(f"--target must be {found.columns.target!r}, that of {file}; got {target!r}.")
@@ -343,7 +293,7 @@ def _model(file: Path, given: dict[str, Any]) -> Any:
 
 
 def _inferred(
-    head: bytes, style: "Style", key: str | None, rows: int, given: dict[str, Any]
+    head: bytes, style: "Style", *, rows: int, given: dict[str, Any]
 ) -> "tuple[TableColumns, dict[str, Any]]":
     """The columns and the parameters of the estimator, from the options of fit and the first rows."""
     from kalprox.sources.files import STDIN, Replay
@@ -351,9 +301,9 @@ def _inferred(
     options: dict[str, Any] = {"encoding": "utf-8", "skip_unreadable": False, "max_record": max(len(head) + 1, 1 << 20)}
     options |= {"format": style.format, "infer_rows": rows + 1, "spool": 1 << 40}
     options |= {"memory": 1 << 28, "shuffle": None, "quiet": True}
-    if key is not None:
+    if given["key"] is not None:
         head = _with_target(head, style, given)
-        options["exclude"] = (*given["exclude"], key)
+        options["exclude"] = (*given["exclude"], given["key"])
     given = given | options | {"stdin": Replay(io.BytesIO(head))}
     if style.header is not None:
         given["delimiter"] = style.delimiter
@@ -376,15 +326,14 @@ def _with_target(head: bytes, style: "Style", given: dict[str, Any]) -> bytes:
     return head.rstrip() + b"\n" + json.dumps({target: 0.0}).encode() + b"\n"
 
 
-def _option(name: str) -> str:
-    """The option of fit with this name."""
-    return next(max(option.opts, key=len) for option in fit.params if option.name == name)
-
-
 def _identity() -> dict[str, Any]:
     """What a checkpoint and a stream that resumes from it have in common: the options about rows and model."""
     context = click.get_current_context()
-    options = {name: value for name, value in context.params.items() if is_given(name) and name not in _MAY_CHANGE}
-    options.pop("source", None)
+    groups = {parameter.name: getattr(parameter, "group", "Stream") for parameter in context.command.params}
+    options = {
+        name: value
+        for name, value in context.params.items()
+        if is_given(name) and (name in _OF_MODEL or groups[name] not in ("Stream", "Output"))
+    }
     plain: dict[str, Any] = json.loads(json.dumps({"command": "stream", "options": options}, default=str))
     return plain

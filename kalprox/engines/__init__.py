@@ -15,12 +15,11 @@ folded where its rows are, and the totals are merged as a tree whose shape depen
 (100, array([1., 2.]))
 """
 
-from kalprox.engines.array_partitions import ArrayPartition
 from kalprox.engines.base import Engine, EngineFailed, Partition, PartitionSummary
 from kalprox.engines.cutting import partitions_of
-from kalprox.engines.file_partitions import FilePartition
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.opening import engine_of, open
+from kalprox.engines.partitions import ArrayPartition, FilePartition
 from kalprox.engines.source import EngineSource
 
 __all__ = [

@@ -1,21 +1,37 @@
-"""The interface of engines: partitions are folded where their rows are, and only the totals travel."""
+"""The interface of engines: partitions are folded where their rows are, and only the totals travel.
 
+The totals are merged as a binary tree whose shape depends on the indices of the partitions alone.
+"""
+
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from kalprox.base.control import import_jax
 from kalprox.engines.pickling import is_traced, unpacked
-from kalprox.engines.threads import one_blas_thread
 from kalprox.sources.base import Block, Counts, Folded
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
-__all__ = ["Engine", "EngineFailed", "Part", "PartialFold", "Partition", "PartitionSummary", "Seen", "fold_partition"]
+__all__ = [
+    "Engine",
+    "EngineFailed",
+    "Part",
+    "PartialFold",
+    "Partition",
+    "PartitionSummary",
+    "Seen",
+    "Tree",
+    "fold_partition",
+    "one_blas_thread",
+]
 
 T = TypeVar("T")
 Part = Callable[[Block], T]
@@ -84,6 +100,14 @@ class PartialFold:
     total: Any
     summaries: dict[int, PartitionSummary] = field(default_factory=dict)
 
+    def __add__(self, other: "PartialFold") -> "PartialFold":
+        """The sum of two folds, in this order. Adding a fold without good rows changes no bit of the total."""
+        if self.total is None or other.total is None:
+            total = other.total if self.total is None else self.total
+        else:
+            total = self.total + other.total
+        return PartialFold(total, self.summaries | other.summaries)
+
 
 class EngineFailed(RuntimeError):
     """The machines failed, not the computation: the scheduler was lost, or workers died repeatedly."""
@@ -96,7 +120,7 @@ class Engine(ABC):
         """Apply `part` to every block of every partition that has good rows, and add the results with `+`.
 
         Within a partition the results are added in order. The totals of the partitions are added as a binary tree over
-        their indices (see `kalprox.engines.tree`), so the sum does not depend on which partition finishes first.
+        their indices (see `Tree`), so the sum does not depend on which partition finishes first.
 
         Parameters
         ----------
@@ -169,3 +193,68 @@ def _with_note(name: str, part: Part[Any], block: Block) -> Any:
     except Exception as error:
         error.add_note(f"in {name}")
         raise
+
+
+class Tree:
+    """Takes the folds of partitions in any order, and merges two neighbours as soon as both are there.
+
+    Partition i is merged with partition i ^ 1, their sum with the sum of the next two, and so on. The shape of the
+    tree depends on the indices alone, so the total is the same bit for bit whichever partition finishes first. A
+    subtree of 2^k partitions that starts at a multiple of 2^k may be merged elsewhere first.
+
+    >>> tree = Tree()
+    >>> for index in (2, 0, 1):
+    ...     tree.put(index, PartialFold(10 ** index))
+    >>> tree.result().total
+    111
+    """
+
+    def __init__(self) -> None:
+        self._unmerged: dict[tuple[int, int], PartialFold] = {}
+
+    def put(self, index: int, folded: PartialFold, level: int = 0) -> None:
+        """Add the fold of 2^level partitions: those numbered index * 2^level and up."""
+        while (other := self._unmerged.pop((level, index ^ 1), None)) is not None:
+            folded = other + folded if index & 1 else folded + other
+            level, index = level + 1, index >> 1
+        self._unmerged[level, index] = folded
+
+    def result(self) -> PartialFold:
+        """The fold of all partitions; a subtree without a neighbour moves up a level unchanged."""
+        while len(self._unmerged) > 1:
+            level, index = min(self._unmerged)
+            self.put(index >> 1, self._unmerged.pop((level, index)), level + 1)
+        return next(iter(self._unmerged.values()), PartialFold(None))
+
+
+class _Limit:
+    """The number of tasks in this process that need the limit, and the limits to restore after the last one."""
+
+    lock = threading.Lock()
+    tasks = 0
+    original: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread while any task of this process is in this context: the other cores have their own tasks.
+
+    The limit applies to the whole process, so the first task sets it and the last one restores the original limits.
+    Without threadpoolctl the context does nothing.
+    """
+    try:
+        threadpoolctl = import_module("threadpoolctl")
+    except ImportError:
+        yield
+        return
+    with _Limit.lock:
+        if _Limit.tasks == 0:
+            _Limit.original = threadpoolctl.threadpool_limits(1)
+        _Limit.tasks += 1
+    try:
+        yield
+    finally:
+        with _Limit.lock:
+            _Limit.tasks -= 1
+            if _Limit.tasks == 0:
+                _Limit.original.restore_original_limits()

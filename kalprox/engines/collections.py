@@ -3,16 +3,14 @@
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.engines.array_partitions import ArrayPartition
 from kalprox.engines.cutting import comes_from, partitions_of
-from kalprox.engines.spark_frame import SparkFrame
+from kalprox.engines.partitions import SparkFrame
 
 __all__ = ["is_collection", "partition_collection", "predict_collection"]
 
@@ -66,9 +64,8 @@ def partition_collection(
         features = [name for name in X.columns if name not in own]
         target = None if labels else y
         columns = Columns(target, weights, tuple(features), cluster=groups, offset=offset, exposure=exposure)
-        if labels:
-            return [SparkFrame(X if n is None else X.repartition(n), columns, y)], features, len(features)
-        return partitions_of(X, columns, n=n), features, len(features)
+        frame = SparkFrame(X if n is None else X.repartition(n), columns, y if labels else None)
+        return [frame], features, len(features)
     if scipy.sparse.issparse(X):
         raise TypeError("X must be dense on an engine; got a sparse matrix. Use engine=None, or X.toarray().")
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None
@@ -82,17 +79,7 @@ def partition_collection(
             f"X must have shape (n, d), and y (n,){'' if labels else ' or (n, k)'}; got {arrays[0].ndim} and "
             f"{arrays[1].ndim} dimensions."
         )
-    partitions = partitions_of(tuple(arrays), n=n)
-    if labels:
-        partitions = [_with_labels(partition) for partition in partitions]
-    return partitions, names, int(arrays[0].shape[1])
-
-
-def _with_labels(partition: Any) -> Any:
-    """Return a partition of arrays whose y has labels."""
-    if isinstance(partition, ArrayPartition):
-        return replace(partition, labels=True)
-    return replace(partition, template=replace(partition.template, labels=True))
+    return partitions_of(tuple(arrays), n=n, labels=labels), names, int(arrays[0].shape[1])
 
 
 def _dask_arrays(given: list[Any]) -> list[Any]:

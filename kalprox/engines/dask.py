@@ -10,11 +10,18 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, PartitionSummary, Seen, fold_partition
+from kalprox.engines.base import (
+    Engine,
+    EngineFailed,
+    Part,
+    PartialFold,
+    PartitionSummary,
+    Seen,
+    fold_partition,
+    one_blas_thread,
+)
 from kalprox.engines.dask_partitions import DaskPartition, unreadable
 from kalprox.engines.pickling import ModelPickler
-from kalprox.engines.threads import one_blas_thread
-from kalprox.engines.tree import add
 
 __all__ = ["TIMEOUT", "DaskEngine"]
 
@@ -214,4 +221,4 @@ def _fold(partition: Any, index: int, part: Part[Any], *values: Any) -> PartialF
 def _merge(left: PartialFold, right: PartialFold) -> PartialFold:
     """Merge two totals on a worker. The client gets the summaries from the leaves."""
     with one_blas_thread():
-        return add(PartialFold(left.total), PartialFold(right.total))
+        return PartialFold(left.total) + PartialFold(right.total)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.engines.array_partitions import ARRAYS, ArrayPartition
-from kalprox.engines.frame_partitions import FramePartition
+from kalprox.engines.partitions import ARRAYS, ArrayPartition, FramePartition
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import BadRow, Reason
@@ -67,7 +66,7 @@ def unreadable(name: str, error: BaseException) -> Unreadable:
 
 
 def dask_partitions(
-    source: Any, columns: Any, n: int | None, *, skip_unreadable: bool = False, **options: Any
+    source: Any, columns: Any, n: int | None, labels: bool, *, skip_unreadable: bool = False, **options: Any
 ) -> list[DaskPartition]:
     """One partition for each chunk of rows of arrays (see `partitions_of`), or for each partition of a dataframe."""
     if options:
@@ -81,7 +80,7 @@ def dask_partitions(
         ]
     names = tuple(name for name, a in zip(ARRAYS, source, strict=False) if a is not None)
     return [
-        DaskPartition(chunks, ArrayPartition(None, None, None, f"chunk {i}"), skip_unreadable, names)
+        DaskPartition(chunks, ArrayPartition(None, None, None, f"chunk {i}", labels=labels), skip_unreadable, names)
         for i, chunks in enumerate(zip(*_aligned_chunks(source, n), strict=True))
     ]
 

@@ -8,10 +8,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from kalprox.base.extras import load
-from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, fold_partition
+from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, Tree, fold_partition, one_blas_thread
 from kalprox.engines.pickling import ModelPickler
-from kalprox.engines.threads import one_blas_thread
-from kalprox.engines.tree import Tree
 from kalprox.sources.prefetch import cores
 
 __all__ = ["LocalEngine"]

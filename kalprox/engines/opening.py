@@ -3,19 +3,21 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from kalprox.base.extras import load
 from kalprox.engines.base import Engine, EngineFailed
-from kalprox.engines.cutting import comes_from
+from kalprox.engines.collections import is_collection
+from kalprox.engines.cutting import comes_from, partitions_of
 from kalprox.engines.dask import TIMEOUT, DaskEngine
 from kalprox.engines.dask_logging import quiet, silence, silence_workers
 from kalprox.engines.local import LocalEngine
+from kalprox.engines.source import EngineSource
 from kalprox.engines.spark import SparkEngine
 
-__all__ = ["engine_of", "open"]
+__all__ = ["engine_of", "open", "opened_source"]
 
 # Whoever can connect to a cluster can run code on it: only this machine can, also to the pages of the scheduler.
 _CLUSTER = {"threads_per_worker": 1, "processes": True, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
@@ -78,6 +80,28 @@ def open(engine: Any = None, *, workers: int | None = None, timeout: float | Non
             "engine must be None, 'local', 'processes', 'dask', a scheduler's address (tcp://...), 'spark', a "
             f"distributed.Client or a SparkSession; got {engine!r}."
         )
+
+
+@contextmanager
+def opened_source(source: Any, engine: Any) -> Iterator[Any]:
+    """Open the engine on which a model is refined, if there is one, and yield the rows: a source, or arrays.
+
+    By default arrays and sources are folded in this thread, partitions in threads, and Dask arrays by the current
+    client.
+    """
+    if hasattr(source, "fold"):
+        if engine is not None:
+            raise ValueError("engine must be None where source is a Source, which folds its rows itself.")
+        yield source
+        return
+    items = source if isinstance(source, Sequence) else ()
+    in_dask = any(map(is_collection, items))
+    partitioned = len(items) > 0 and not in_dask and hasattr(items[0], "blocks")
+    if not items or (engine is None and not in_dask and not partitioned):
+        yield source
+        return
+    with open(engine_of(items[0]) if engine is None else engine) as opened:
+        yield EngineSource(opened, items if partitioned else partitions_of(tuple(items)))
 
 
 def engine_of(X: Any) -> Any:

@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 from kalprox.engines.base import Engine, Part, PartitionSummary
 from kalprox.sources.base import Folded
-from kalprox.sources.files import SourceError, check_rows
+from kalprox.sources.files import SourceError
+from kalprox.sources.passes import Passes
 from kalprox.sources.quarantine import Quarantine
 
 __all__ = ["EngineSource"]
@@ -13,7 +14,7 @@ __all__ = ["EngineSource"]
 T = TypeVar("T")
 
 
-class EngineSource:
+class EngineSource(Passes):
     """Partitions on an engine as a `kalprox.sources.Source`.
 
     Parameters
@@ -25,17 +26,13 @@ class EngineSource:
         the first bad row.
     watch : callable, optional
         Called as watch(number, index, summary) whenever partition `index` of pass `number` has been folded.
-    done : sequence of Folded
-        The results of passes that an earlier run completed. The first passes return them and read no rows.
-    keep : callable, optional
-        Called as keep(number, folded) after each pass that read the rows, with the result that `done` takes.
+    done, keep
+        See `kalprox.sources.passes.Passes`.
     groups : Any
         What names the clusters of the rows, if they have any; None otherwise.
 
     Attributes
     ----------
-    number : int
-        The number of passes made or replayed.
     summaries : dict of int to PartitionSummary
         The summaries of the partitions in pass 0, by index; empty where that pass was replayed.
 
@@ -62,27 +59,17 @@ class EngineSource:
     ) -> None:
         if not partitions:
             raise SourceError("There must be at least one partition; got none.")
-        self.engine, self.partitions = engine, list(partitions)
+        super().__init__(done, keep)
+        self.engine, self.partitions, self.groups = engine, list(partitions), groups
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        self.number, self.groups = 0, groups
+        self._watch = watch
         self.summaries: dict[int, PartitionSummary] = {}
-        self._watch, self._keep, self._done = watch, keep, list(done)
-        self._rows = self._done[0].counts.read if self._done else None  # of a pass
         self._quarantined = 0  # the first partition whose bad rows have not been handed over
 
-    def fold(self, part: Part[T]) -> Folded[T]:
-        """One pass over all partitions, or its replay; see `kalprox.sources.Source`."""
-        number, self.number = self.number, self.number + 1
-        if number < len(self._done):
-            return self._done[number]
+    def read(self, part: Part[T], number: int) -> Folded[T]:
         folded = self.engine.fold(self.partitions, part, lambda index, summary: self._seen(number, index, summary))
-        self._rows = folded.counts.read if self._rows is None else self._rows
-        check_rows(self._rows, folded.counts.read)
-        if number == 0:
-            for index in sorted(index for index in self.summaries if index >= self._quarantined):
-                self._quarantine_bad_rows(index)
-        if self._keep is not None and folded.total is not None:
-            self._keep(number, folded)
+        for index in sorted(index for index in self.summaries if index >= self._quarantined):
+            self._quarantine_bad_rows(index)
         return folded
 
     def _seen(self, number: int, index: int, summary: PartitionSummary) -> None:

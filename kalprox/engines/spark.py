@@ -6,12 +6,18 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 from uuid import uuid4
 
-from kalprox.engines.base import Engine, Part, PartialFold, PartitionSummary, Seen, fold_partition
-from kalprox.engines.frame_partitions import FramePartition
+from kalprox.engines.base import (
+    Engine,
+    Part,
+    PartialFold,
+    PartitionSummary,
+    Seen,
+    Tree,
+    fold_partition,
+    one_blas_thread,
+)
+from kalprox.engines.partitions import FramePartition, SparkFrame
 from kalprox.engines.pickling import ModelPickler
-from kalprox.engines.spark_frame import SparkFrame
-from kalprox.engines.threads import one_blas_thread
-from kalprox.engines.tree import Tree
 from kalprox.sources.files import SourceError
 
 __all__ = ["SparkEngine"]

@@ -1,35 +1,30 @@
 """The base class of fit runs: the record of the rows, the quarantine, the checkpoint, and progress reports."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kalprox.calibration import Changes
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.outliers import OutlierLog
 from kalprox.jobs.record import FitRecord
 from kalprox.jobs.restoring import checked_state
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.model_file import Parts, refusing
+from kalprox.model_file import Parts
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
+from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import Quarantine
-from kalprox.sources.table import Cursor
 from kalprox.sources.table_columns import TableColumns
 
-if TYPE_CHECKING:
-    from kalprox.jobs.outliers import OutlierLog
-
 __all__ = ["FitRun", "Progress", "check_columns"]
-
-_DAMAGED = "{} is a checkpoint, but what it says about the run is damaged. Remove it to start again."
 
 
 @dataclass(frozen=True)
@@ -76,39 +71,22 @@ def check_columns(settings: Settings, columns: TableColumns) -> None:
 class FitRun(ABC):
     """One run of a `kalprox.jobs.fit.FitJob` with the settings that it needs, from the start or from a checkpoint."""
 
-    quarantine: Quarantine | None = None
+    share: float | None = None  # of the rows of this pass that have been read, if it is known
 
     def __init__(self, job: Any, settings: Settings, checkpoint: Checkpoint | None) -> None:
         self.job, self.settings, self.checkpoint = job, settings, checkpoint
         self.identity = {} if checkpoint is None else job.identity()
-        self.record, self.read, self.number = FitRecord(), 0, 0
+        self.saved = None if checkpoint is None else checkpoint.load(self.identity)
+        self.record, self.read, self.number, resume = FitRecord(), 0, 0, None
+        if self.saved is not None and checkpoint is not None:
+            with checkpoint.resuming():
+                state = checked_state(self.saved[0]["state"], job.table.columns)
+            self.record, self.read, self.number, resume = state
+        self.quarantine = Quarantine(job.quarantine, job.max_bad, resume=resume)
 
     @abstractmethod
     def run(self) -> TableModel:
         """Fit the model."""
-
-    def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """Read the checkpoint, if there is one, and open the quarantine at the position saved in it."""
-        saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
-        resume = None
-        if saved is not None:
-            with self.resuming():
-                state = checked_state(saved[0]["state"], self.job.table.columns)
-            self.record, self.read, self.number, resume = state
-        self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=resume)
-        self.quarantine.open()
-        return saved
-
-    def resuming(self) -> AbstractContextManager[None]:
-        """Return a context in which errors that the content of the checkpoint causes become a `ModelFileError`."""
-        assert self.checkpoint is not None
-        return refusing(_DAMAGED.format(self.checkpoint.file))
-
-    def replaying(self, saved: object) -> AbstractContextManager[None]:
-        """Return a context for a fit that begins with totals of the checkpoint, if any: they may be of other passes."""
-        if self.checkpoint is None or saved is None:
-            return nullcontext()
-        return refusing(_DAMAGED.format(self.checkpoint.file), (AttributeError, TypeError))
 
     def save(
         self,
@@ -121,7 +99,7 @@ class FitRun(ABC):
         If a source has changed it raises instead: the rows before it would be those of another source.
         """
         self.job.table.check_unchanged()
-        assert self.checkpoint is not None and self.quarantine is not None
+        assert self.checkpoint is not None
         state = {
             "quarantine": self.quarantine.state(),
             "account": asdict(self.record),
@@ -130,36 +108,56 @@ class FitRun(ABC):
         }
         self.checkpoint.save(self.identity, {**header, "state": state}, arrays, rebuilt)
 
+    def count(self, read: int, number: int) -> None:
+        """Count rows that pass `number` has read."""
+        if number != self.number:
+            self.number, self.read = number, 0
+        self.read += read
+
     def take(self, block: Block, number: int) -> None:
         """Count a block of pass `number`. Its bad rows go to the quarantine in the first pass."""
-        assert self.quarantine is not None
-        if number != self.number:
-            self.check_classes()
-            self.number, self.read = number, 0
-        self.read += block.read
+        self.count(block.read, number)
         if number == 0:
             self.quarantine.take(block.bad, block.read)
             quality = self.record.quality.after(block, ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
 
-    def outlier_log(self, places: Any = ()) -> "OutlierLog | None":
+    def outlier_log(self, places: Any = ()) -> OutlierLog | None:
         """Return what writes outliers to the quarantine file, if the job asks for it; see `OutlierLog` for `places`."""
         if not self.job.quarantine_outliers:
             return None
-        from kalprox.jobs.outliers import OutlierLog
-
-        assert self.quarantine is not None
         table = self.job.table
         return OutlierLog(self.quarantine, table.columns.target or "", values=table.samples, places=places)
 
-    def report(self, cursor: Cursor, *, saved: bool = False, **score: Any) -> None:
+    def blocks(
+        self, cursor: Cursor | None, number: int, save: Callable[[Cursor], bool] = lambda cursor: False
+    ) -> Iterator[Block]:
+        """Yield the blocks of pass `number` after a cursor, and report the progress as each has been used.
+
+        After so many rows as there are between two checkpoints `save`, which says whether it did, is called with the
+        cursor after them.
+        """
+        since = 0
+        for block in self.job.table.blocks_ahead(cursor):
+            self.take(block, number)
+            yield block
+            since += block.read
+            saved = since >= self.job.every and save(block.place.cursor)
+            since = 0 if saved else since
+            self.share = self.job.table.done(block.place.cursor)
+            self.report(saved=saved)
+
+    def score(self) -> dict[str, Any]:
+        """Return what is known of the predictions so far, as fields of `Progress`."""
+        return {}
+
+    def report(self, *, saved: bool = False) -> None:
         """Call the `watch` function of the job with the current progress."""
-        bad, share = self.record.quality.bad, self.job.table.done(cursor)
-        self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
+        bad = self.quarantine.bad
+        self.job.watch(Progress(self.read, bad, self.share, self.number, checkpoint=saved, **self.score()))
 
     def finished(self, learner: Learner) -> TableModel:
         """Check the total number of bad rows and that levels are known, and return the fitted model."""
-        assert self.quarantine is not None
         self.quarantine.finish()
         if self.job.quarantine_outliers:
             self.record = replace(self.record, quality=replace(self.record.quality, outliers=self.quarantine.noted))

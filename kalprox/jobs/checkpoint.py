@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -121,6 +122,11 @@ class Checkpoint:
         For `rebuilt`, which shows that the job can be resumed from what was written, see `kalprox.model_file.write`.
         """
         model_file.write(self.file, {**header, "job": job}, arrays, rebuilt)
+
+    def resuming(self, *errors: type[Exception]) -> AbstractContextManager[None]:
+        """Return a context in which errors, by default all that its content can cause, become a `ModelFileError`."""
+        message = f"{self.file} is a checkpoint, but what it says about the run is damaged. Remove it to start again."
+        return model_file.refusing(message, errors) if errors else model_file.refusing(message)
 
     def remove(self) -> None:
         """Remove the checkpoint, if there is one."""

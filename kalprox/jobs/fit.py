@@ -15,6 +15,7 @@ from kalprox.jobs.base import FitRun, Progress, check_columns
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.passes import PassesRun
 from kalprox.jobs.streaming import StreamingRun
 from kalprox.learning.rules import check
 from kalprox.learning.saving import plain_setting
@@ -115,8 +116,7 @@ class FitJob:
                 self.table.check_unchanged()  # rows, or files that workers opened, may be bad because they changed
                 raise
             finally:
-                if run.quarantine is not None:
-                    run.quarantine.close()
+                run.quarantine.close()
             if out is not None:
                 fitted.save(out)
             if checkpoint is not None:
@@ -140,20 +140,13 @@ class FitJob:
         settings, columns = Settings.of(**self.settings), self.table.columns
         settings = settings if columns.cluster is None else settings.clustered()
         check_columns(settings, columns)
-        refines = self._refines(settings)
-        if refines or self.engine is not None or self.table.shuffle is not None:
+        in_passes = self._refines(settings) or self.engine is not None
+        if in_passes or self.table.shuffle is not None:
             check(settings, way="out of order")
         if self.quarantine_outliers:
             self._check_outliers(settings)
-        if self.engine is not None:
-            from kalprox.jobs.engine_run import EngineRun
-
-            return EngineRun(self, settings, checkpoint)
-        if refines:
-            from kalprox.jobs.refining import RefiningRun
-
-            return RefiningRun(self, settings, checkpoint)
-        return StreamingRun(self, settings, checkpoint)
+        kind = PassesRun if in_passes else StreamingRun
+        return kind(self, settings, checkpoint)
 
     def _check_outliers(self, settings: Settings) -> None:
         """Raise a ValueError if outliers cannot be written to the quarantine file."""

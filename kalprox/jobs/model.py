@@ -274,7 +274,3 @@ class TableModel:
             cluster=columns.cluster,
             classes=columns.classes,
         )
-
-    def to_frame(self, kind: str = "pandas", level: float = 0.95) -> Any:
-        """Return the table of the coefficients as a data frame; see `kalprox.learning.summary.Summary.to_frame`."""
-        return self.summary(level).to_frame(kind)

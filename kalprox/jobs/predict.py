@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
@@ -23,23 +22,15 @@ from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import SourceError
-from kalprox.sources.notes import Notes, check_known
+from kalprox.sources.notes import check_known
 from kalprox.sources.places import Place
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["Predicted", "output_columns", "output_names", "predict"]
+__all__ = ["output_columns", "output_names", "predict"]
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
 NAMES = ("mean", "std", "lower", "upper")
-
-
-class Predicted(NamedTuple):
-    """The number of rows read, what must be said about their cells, and which were refused and why."""
-
-    rows: int
-    notes: Notes
-    quality: DataQuality
 
 
 def predict(
@@ -53,7 +44,7 @@ def predict(
     quarantine: Quarantine | None = None,
     allow_unknown: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
-) -> Predicted:
+) -> DataQuality:
     """Write the predictive mean, std and interval of every row of a table to a file, or the probabilities of classes.
 
     Parameters
@@ -83,7 +74,8 @@ def predict(
 
     Returns
     -------
-    Predicted
+    DataQuality
+        The number of rows read, what must be said about their cells, and which were refused and why.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
@@ -119,7 +111,7 @@ def predict(
         quarantine.finish()
         if not allow_unknown:
             check_known(quality.notes, table.columns.categorical)
-    return Predicted(quality.read, quality.notes, quality)
+    return quality
 
 
 def output_names(classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -172,17 +164,18 @@ def _writer(
     out: Path, keep: tuple[str, ...], classes: tuple[str, ...]
 ) -> Iterator[Callable[[np.ndarray, Place], None]]:
     """Yield a function that writes the predictions of the rows of a place; the file appears at the end."""
-    if str(out) == "-":
-        with _Output("csv", sys.stdout.buffer, keep, classes) as output:
-            yield output.write
-        return
     suffix = out.suffix.lower().lstrip(".")
-    if suffix not in ("parquet", "csv") and is_stream(out):
+    if str(out) == "-" or (suffix not in ("parquet", "csv") and is_stream(out)):
         suffix = "csv"
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
-    with atomic_open(out) as file, _Output(suffix, file, keep, classes) as output:
-        yield output.write
+    with nullcontext(sys.stdout.buffer) if str(out) == "-" else atomic_open(out) as file:
+        output = _Output(suffix, file, keep, classes)
+        try:
+            yield output.write
+            output.begin([pa.string()] * len(keep))  # no rows: the header only
+        finally:
+            output.close()
 
 
 class _Output:
@@ -192,16 +185,15 @@ class _Output:
         self.kind, self.file, self.keep, self.classes = kind, file, keep, classes
         self._writer: Any = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._writer is None and error is None:
-            self._open([pa.string()] * len(self.keep))  # no rows: the header only
+    def close(self) -> None:
+        """Write what is left, if anything was written."""
         if self._writer is not None:
             self._writer.close()
 
-    def _open(self, types: list[Any]) -> None:
+    def begin(self, types: list[Any]) -> None:
+        """Write the header, if it has not been written; the columns that are kept have these types."""
+        if self._writer is not None:
+            return
         names = [csv_cell(name) for name in self.keep] if self.kind == "csv" else list(self.keep)
         kept = list(zip(names, types, strict=True))
         made = [(name, pa.string() if name == "class" else pa.float64()) for name in output_names(self.classes)]
@@ -216,8 +208,7 @@ class _Output:
         kept = [] if place.kept is None else [self._shown(place.kept.column(name)) for name in self.keep]
         if not len(place.good):
             return
-        if self._writer is None:
-            self._open([column.type for column in kept])
+        self.begin([column.type for column in kept])
         for i, (name, column) in enumerate(zip(self.keep, kept, strict=True)):
             try:
                 kept[i] = column.cast(self.schema.field(i).type)

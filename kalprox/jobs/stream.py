@@ -21,17 +21,14 @@ from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.stopping import Stopped, Stopping
-from kalprox.jobs.stream_batch import Asking, Batch
-from kalprox.jobs.stream_input import StreamInput
-from kalprox.jobs.stream_job import StreamEnd, StreamJob
-from kalprox.jobs.stream_output import StreamOutput
-from kalprox.jobs.stream_state import StreamCounts, StreamState
+from kalprox.jobs.stream_batch import Batch
+from kalprox.jobs.stream_io import StreamInput, StreamOutput
+from kalprox.jobs.stream_job import StreamCounts, StreamEnd, StreamJob, StreamState
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import accepts_any
-from kalprox.model_file import refusing
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import NO_NOTES
@@ -47,7 +44,6 @@ _HISTORY = 8192  # rows from one point of the error history to the next
 _LATENCIES = 4096  # of the last rows that are kept
 _MOST = 10_000  # rows that are answered together, if they are collected for some seconds
 _REPORTED = 0.25  # seconds from one report of the progress to the next
-_DAMAGED = "{} is a checkpoint, but what it says about the stream is damaged. Remove it to start again."
 
 
 def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda run: None) -> StreamEnd:
@@ -123,24 +119,26 @@ class StreamRun:
         self.job, self.checkpoint, self.stopping = job, checkpoint, stopping
         self.lock = threading.Lock()
         self.position, self.counts, self.pending = Position(), StreamCounts(), PendingRows(job.wait)
+        self._base, self.saved_at, resume = job.model, -1, None
+        if checkpoint is not None and (saved := checkpoint.load(job.identity)) is not None:
+            with checkpoint.resuming():
+                state = StreamState.restored(checkpoint.file, *saved)
+            self.position, self.counts, self.pending = state.position, state.counts, state.pending
+            self._base, self.saved_at, resume = state.model, state.position.row, state.quarantine
         limit = "100%" if job.max_bad is None else job.max_bad
-        self._new_quarantine = partial(Quarantine, job.quarantine, limit)
-        self.quarantine = self._new_quarantine()
+        self.quarantine = Quarantine(job.quarantine, limit, resume=resume)
         self.latencies: deque[float] = deque(maxlen=_LATENCIES)
         self.begin, self.answered, self.is_open, self.is_whole = time.monotonic(), 0, False, False
         self._free = 0.0  # since when the stream has waited for the next row
-        self._base: TableModel | None = None
         self._last: Record | None = None
-        self._asking = Asking(job.key, job.level, job.interval, job.max_jump)
         self._record, self._held, self._held_rows = FitRecord(), list[Block](), 0
-        self.saved_at, self._saved_time, self._reported = -1, time.monotonic(), 0.0
+        self._saved_time, self._reported = time.monotonic(), 0.0
 
     # ---- beginning and end -----------------------------------------------------------------------------
 
     def open(self, started: Callable[["StreamRun"], Any]) -> None:
-        """Read the checkpoint, if there is one, and the header of the input, and find the columns."""
-        job, state = self.job, self._load()
-        self._base = job.model if state is None else state.model
+        """Read the header of the input, and find the columns."""
+        job, resumes = self.job, self.saved_at >= 0
         if self._base is not None:
             self.columns, self.learner, self._record = self._base.columns, self._base.learner, self._base.record
         started(self)
@@ -152,9 +150,9 @@ class StreamRun:
             settings = Settings.of(**parameters)
             self.learner = Learner(settings if self.columns.cluster is None else settings.clustered())
         self._check_settings()
-        if state is not None and job.resume == "skip":
+        if resumes and job.resume == "skip":
             self.records.skip(self.position)
-        elif state is not None:
+        elif resumes:
             self.records.offset = self.position.offset
         samples = job.samples
         self.parser = RowParser(self.columns, opened.style, keyed=job.key is not None, samples=samples, name=job.source)
@@ -168,21 +166,7 @@ class StreamRun:
         )
         self.output.header()
         self.quarantine.open()
-        self.saved_at = self.position.row if state is not None else -1
         self.is_open = self.is_whole = True
-
-    def _load(self) -> StreamState | None:
-        """Read the checkpoint, if there is one."""
-        saved = None if self.checkpoint is None else self.checkpoint.load(self.job.identity)
-        if saved is None:
-            return None
-        assert self.checkpoint is not None
-        file = self.checkpoint.file
-        with refusing(_DAMAGED.format(file)):
-            state = StreamState.restored(file, *saved)
-        self.position, self.counts, self.pending = state.position, state.counts, state.pending
-        self.quarantine = self._new_quarantine(resume=state.quarantine)
-        return state
 
     def _check_settings(self) -> None:
         settings, columns = self.learner.settings, self.columns
@@ -284,7 +268,7 @@ class StreamRun:
         first, parser = self.position.row + 1, self.parser
         rows = [parser.open(record) for record in records]
         with self.lock:
-            batch = Batch(rows, first, parser, self.learner, self.pending, self._asking)
+            batch = Batch(rows, first, parser, self.learner, self.pending, self.job)
             trial = self.learner.copy() if self._may_refuse and batch.learned is not None else None
             if trial is not None:
                 batch.learn_those_accepted(trial, self.position.jumped)

@@ -4,13 +4,13 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.jobs.predict import output_columns, output_names
+from kalprox.jobs.stream_job import StreamJob
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRow, PendingRows
 from kalprox.sources import Block
@@ -18,20 +18,7 @@ from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.row_parser import OpenedRow, ParsedRows, RowParser, rows_of, stacked
 from kalprox.sources.times import TimeGoesBack, TimeJumps, check_jumps
 
-__all__ = ["Asking", "Batch"]
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How rows are answered: the key of late targets, the level and the kind of the intervals, and jumps of the time.
-
-    `max_jump` is the largest number of half-lives from a row to the next.
-    """
-
-    key: str | None = None
-    level: float = 0.95
-    interval: str = "gaussian"
-    max_jump: float = math.inf
+__all__ = ["Batch"]
 
 
 class Batch:
@@ -48,7 +35,8 @@ class Batch:
     parser : RowParser
     learner : Learner
     pending : PendingRows
-    asking : Asking
+    job : StreamJob
+        How rows are answered: the key of late targets, the level and the kind of the intervals, and jumps of the time.
 
     Attributes
     ----------
@@ -57,7 +45,7 @@ class Batch:
     predicted : array of shape (number of columns, rows)
         See `kalprox.jobs.predict.output_columns`; NaN where there is no prediction.
     statuses : list of str
-        See `kalprox.jobs.stream_output.STATUSES`.
+        See `kalprox.jobs.stream_io.STATUSES`.
     bad : dict of int to BadRow
         The bad rows, by their positions.
     learned : Block or None
@@ -79,11 +67,11 @@ class Batch:
         parser: RowParser,
         learner: Learner,
         pending: PendingRows,
-        asking: Asking,
+        job: StreamJob,
     ) -> None:
-        self.first, self.parser, self.pending, self.asking = first, parser, pending, asking
+        self.first, self.parser, self.pending, self.job = first, parser, pending, job
         self.jumped: float | None = None
-        n, key = len(rows), asking.key
+        n, key = len(rows), job.key
         self.keys: list[str | None] = [None if key is None else parser.key(row, key) for row in rows]
         late = [] if key is None else self._late(rows)
         usual = [i for i in range(n) if i not in late] if late else list(range(n))
@@ -106,20 +94,20 @@ class Batch:
             self._wait(rows, parsed, at, late)
 
     def _predict(self, learner: Learner, block: Block, *, alone: bool) -> np.ndarray:
-        asking, ends = self.asking, None
-        if asking.interval == "conformal":
+        job, ends = self.job, None
+        if job.interval == "conformal":
             known = learner.stream.quantiles.rows > 0
-            ends = learner.conformal_ends(asking.level) if known else (np.array(np.nan), np.array(np.nan))
+            ends = learner.conformal_ends(job.level) if known else (np.array(np.nan), np.array(np.nan))
         classes = self.parser.columns.classes
         with np.errstate(all="ignore"):  # before rows determine the noise, stds are infinite
             if block.times is None or not learner.settings.by_time:
-                return output_columns(learner, block, classes, asking.level, ends, alone=alone)
+                return output_columns(learner, block, classes, job.level, ends, alone=alone)
             made = []
             for i, time in enumerate(block.times):  # each row at its own time, until which what is known has faded
                 row, later = rows_of(block, [i]), None
                 with contextlib.suppress(ValueError):  # older than the last row: it is predicted by what is known now
                     later = learner.state.ahead(float(time)).belief
-                made.append(output_columns(learner, row, classes, asking.level, ends, alone=alone, later=later))
+                made.append(output_columns(learner, row, classes, job.level, ends, alone=alone, later=later))
             return np.concatenate(made, axis=1)
 
     # ---- late targets ----------------------------------------------------------------------------------
@@ -141,13 +129,13 @@ class Batch:
     def _said(self, i: int, row: BadRow) -> BadRow:
         """A bad row; one that has a key and lacks a feature is the target of a row that does not wait."""
         key = self.keys[i]
-        if key is None or row.reason != Reason.MISSING or row.column == self.asking.key:
+        if key is None or row.reason != Reason.MISSING or row.column == self.job.key:
             return row
         return self._bad(i, Reason.NOT_WAITING)
 
     def _bad(self, i: int, reason: Reason) -> BadRow:
         value = str(self.keys[i])[:80] if self.parser.samples else ""
-        return BadRow(self.parser.name, self.first + i, str(self.asking.key), reason, value)
+        return BadRow(self.parser.name, self.first + i, str(self.job.key), reason, value)
 
     def _wait(self, rows: Sequence[OpenedRow], parsed: ParsedRows, at: list[int], late: list[int]) -> None:
         """Find which rows begin to wait, and which are learned with a target that came late."""
@@ -242,7 +230,7 @@ class Batch:
         if kind.needs_times and since is not None:
             assert rows.times is not None
             try:
-                check_jumps(rows.times, since, kind, self.asking.max_jump, self.jumped)
+                check_jumps(rows.times, since, kind, self.job.max_jump, self.jumped)
             except TimeJumps:
                 self.jumped = float(rows.times[-1]) if len(rows) == 1 else self.jumped
                 raise
@@ -260,7 +248,7 @@ class Batch:
         self.statuses[i], self.predicted[:, i] = "bad", np.nan
 
     def counts(self) -> dict[str, float]:
-        """What the batch adds to `kalprox.jobs.stream_state.StreamCounts`."""
+        """What the batch adds to `kalprox.jobs.stream_job.StreamCounts`."""
         return {**Counter(self.statuses), **self._judged()}
 
     def _judged(self) -> dict[str, float]:

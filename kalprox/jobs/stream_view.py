@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.base.text import count
 from kalprox.jobs.stream import StreamRun
-from kalprox.jobs.stream_state import StreamCounts
+from kalprox.jobs.stream_job import StreamCounts
 from kalprox.learning.belief import Belief
 
 __all__ = ["StreamView"]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kalprox.base.text import code, count, names, printable
+from kalprox.base.text import code, count, in_options, names, printable
 from kalprox.calibration import Verdict
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import doubt_of_errors, doubt_of_merge
@@ -23,18 +23,31 @@ _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
 _WIDTH, _INDENT = 80, 12
 
-# Parameters of the estimator with an option of the same name, and what else is spelled otherwise on the command line.
-_NAMES = "alpha|coef_cov|forget|likelihood|link|missing|noise|penalty|targets|unseen|weight_kind"
+# The options of the command line for parameters, and for what is said in other words.
+_OPTIONS = {"max_passes": "--passes", "method": "predict --interval"} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        "alpha",
+        "coef_cov",
+        "forget",
+        "likelihood",
+        "link",
+        "missing",
+        "noise",
+        "penalty",
+        "standardize",
+        "targets",
+        "unseen",
+        "weight_kind",
+    )
+}
 _SPELLED = {
-    "set weight_kind='precision' (--weight-kind precision)": "set --weight-kind precision",
     'coef_cov="clustered"': "--clusters COLUMN",
-    'method="conformal"': "predict --interval conformal",
     'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
     'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
     "shuffle them,": "shuffle them, with --shuffle 1,",
     "Use a larger alpha": "Use a larger --alpha",
     "Use a smaller alpha": "Use a smaller --alpha",
-    "Increase max_passes": "Increase --passes",
     "Use a structure of a higher rank, or structure=None if": "Use a larger --structure low_rank,rank=R, or none if",
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
@@ -42,7 +55,6 @@ _SPELLED = {
     "Call refine with all rows to make it exact.": "Fit one model to all rows to make it exact.",
     "Learn more rows, or use fit.": "Fit more rows, or several passes: leave --passes 1 out.",
     "or give the noise variance": "or give the noise variance with --noise",
-    "or standardize=True if": "or --standardize if",
     "Call refine with all rows": "Fit one model to all rows",
 }
 
@@ -386,11 +398,7 @@ def as_options(text: str) -> str:
     """
     for argument, option in _SPELLED.items():
         text = text.replace(argument, option)
-    return re.sub(
-        rf"\b({_NAMES})=(?:([\"'])([\w.-]+)\2|None)",
-        lambda found: f"--{found[1].replace('_', '-')} {found[3] or 'none'}",
-        text,
-    )
+    return in_options(text, _OPTIONS)
 
 
 def _wrapped(line: Line) -> str:

@@ -1,6 +1,7 @@
 """What commands write is what the methods of the same name return."""
 
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,17 @@ def test_the_command_merges_as_models_do(files):
     found, whole = KalproxRegressor.load(folder / "both.kalprox"), KalproxRegressor.load(folder / "m.kalprox")
     for name in ("coef_", "coef_std_", "intercept_", "noise_var_", "n_rows_seen_"):
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", [[], ["--engine", "local"]], ids=["here", "engine"])
+def test_events_say_when_a_checkpoint_was_written(files, engine):
+    """Those of a fit on an engine did not."""
+    scenario, _, folder = files({"target": "two classes"})
+    written = ["--checkpoint", folder / "c", "--events", folder / "events.jsonl", "--out", folder / "again.kalprox"]
+    scenario.command("fit", folder / "rows.csv", *scenario.options, *engine, *written)
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    saved = [event for event in events if event["event"] == "checkpoint"]
+    assert [event["number"] for event in saved][:2] == [1, 2] and saved[0]["share"] == 1
 
 
 def test_a_stream_answers_with_what_was_known_before_each_row():

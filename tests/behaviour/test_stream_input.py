@@ -319,3 +319,9 @@ def test_no_rows_and_a_checkpoint(model, tmp_path):
 def test_an_input_without_a_column_of_the_model(model):
     _, said = invoke("stream", "--model", model, data=b"a,y\n1,2\n", code=3)
     assert "there is no column 'b'" in said
+
+
+def test_an_option_that_a_stream_does_not_have():
+    """Outliers of a stream are not written to the quarantine file: the option was taken, and did nothing."""
+    _, said = invoke("stream", "-y", "y", "--likelihood", "huber", "--quarantine-outliers", data=b"a,y\n1,2\n", code=2)
+    assert "No such option" in said

@@ -11,7 +11,7 @@ from command import invoke, start
 from poison import HEADER, rows
 
 from kalprox.cli import main
-from kalprox.cli.errors import EXIT_CODES, Commands, _with_options
+from kalprox.cli.errors import EXIT_CODES, Commands, _text
 
 pytestmark = pytest.mark.integration
 
@@ -129,7 +129,7 @@ def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
     ],
 )
 def test_arguments_are_shown_as_options(said, shown):
-    assert _with_options(said, main.commands["fit"]) == shown
+    assert _text(ValueError(said), main.commands["fit"]) == shown
 
 
 INTERRUPTED = """

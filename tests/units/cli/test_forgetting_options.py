@@ -79,19 +79,19 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
     about = ["fit", "rows.csv", "--target", "y", "--features", "a,b,c", "--time", "t", "--forget", "time,half_life=40"]
     about += ["--memory", "40KB", "--every", 1]
     assert run(*about, "--out", "whole.kalprox").exit_code == 0
-    from kalprox.jobs import streaming
+    from kalprox.jobs.streaming import StreamingRun
 
-    learn, calls = streaming._learn, []
+    learn, calls = StreamingRun._learn, []
 
-    def stopping(learner, block):
+    def stopping(self, block):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return learn(learner, block)
+        return learn(self, block)
 
-    monkeypatch.setattr(streaming, "_learn", stopping)
-    assert run(*about, "--out", "m.kalprox", "--checkpoint", "m.ckpt").exit_code != 0
-    monkeypatch.setattr(streaming, "_learn", learn)
+    monkeypatch.setattr(StreamingRun, "_learn", stopping)
+    assert run(*about, "--out", "m.kalprox", "--checkpoint", "m.ckpt").exit_code == 130
+    monkeypatch.setattr(StreamingRun, "_learn", learn)
     assert run(*about, "--out", "m.kalprox", "--checkpoint", "m.ckpt").exit_code == 0
     one, two = (TableModel.load(name).belief for name in ("whole.kalprox", "m.kalprox"))
     assert (one.coef == two.coef).all() and (one.coef_std == two.coef_std).all() and one.time == two.time

@@ -9,7 +9,7 @@ from kills import killed, killed_once
 
 from kalprox import engines
 from kalprox.engines import EngineFailed, EngineSource, LocalEngine, partitions_of
-from kalprox.engines.threads import one_blas_thread
+from kalprox.engines.base import one_blas_thread
 from kalprox.information import Information
 
 

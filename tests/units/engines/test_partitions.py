@@ -11,7 +11,7 @@ from engine_data import COLUMNS, information, sample, table, with_bad_rows, writ
 
 from kalprox.engines import ArrayPartition, EngineSource, LocalEngine, partitions_of
 from kalprox.engines.base import fold_partition
-from kalprox.engines.frame_partitions import FramePartition
+from kalprox.engines.partitions import FramePartition
 from kalprox.information import Information
 from kalprox.sources import Counts
 from kalprox.sources.files import SourceError, Unreadable

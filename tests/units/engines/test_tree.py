@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalprox.engines.base import PartialFold, PartitionSummary
-from kalprox.engines.tree import Tree
+from kalprox.engines.base import PartialFold, PartitionSummary, Tree
 
 
 @settings(max_examples=60)

@@ -113,16 +113,15 @@ def test_passes_leave_no_totals_behind(engine, tmp_path, monkeypatch):
     X = rng.normal(size=(400, 3))
     y = 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5])) + 0.1 * rng.normal(size=400)
     np.savetxt(file := tmp_path / "a.csv", np.column_stack([X, y]), delimiter=",", header="a,b,c,y", comments="")
-    from kalprox.jobs import refining
+    from kalprox.jobs import passes
 
-    sources, fit_learner = [], refining.fit_learner
+    sources, fit_learner = [], passes.fit_learner
 
     def watched(settings, passes, source, *start):
         sources.append(weakref.ref(source))
         return fit_learner(settings, passes, source, *start)
 
-    monkeypatch.setattr("kalprox.jobs.refining.fit_learner", watched)
-    monkeypatch.setattr("kalprox.jobs.engine_run.fit_learner", watched)
+    monkeypatch.setattr("kalprox.jobs.passes.fit_learner", watched)
     table = Table([file], Columns("y", numeric=("a", "b", "c")))
     fitted = FitJob(table, {"link": "sigmoid", "likelihood": Gaussian(targets="any")}, engine=engine).run()
     assert fitted.belief.n_passes > 1 and len(sources) == 1

@@ -16,7 +16,7 @@ from command import invoke
 from kalprox import KalproxRegressor
 from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
+from kalprox.jobs.passes import can_be_saved, load_totals, save_totals
 from kalprox.learning.quantiles import CONFORMAL_LEVELS, Quantiles
 from kalprox.learning.sandwich import Sandwich
 from kalprox.model_file import ModelFileError

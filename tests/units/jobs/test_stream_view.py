@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kalprox.jobs.stream_state import StreamCounts
+from kalprox.jobs.stream_job import StreamCounts
 from kalprox.jobs.stream_view import StreamView, _weights
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings

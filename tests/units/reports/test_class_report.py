@@ -77,7 +77,7 @@ def test_the_coefficients_of_each_class(classes):
     ]
     found = np.array([row[3] for row in table.rows]).reshape(3, 3)
     np.testing.assert_allclose(found, np.column_stack([belief.intercept, belief.coef]))
-    frame = model.to_frame()
+    frame = model.summary().to_frame()
     assert frame["target"].tolist() == [name for name in NAMES[3] for _ in range(3)]
     top = summary.coefficients(model, top=2)
     assert len(top.rows) == 2 + 3 and "The 2 with the largest effects, of 6" in top.caption

@@ -12,7 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from kalprox.engines.frame_partitions import FramePartition
+from kalprox.engines.partitions import FramePartition
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.levels import LevelIndex, same_levels

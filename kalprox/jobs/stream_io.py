@@ -1,5 +1,9 @@
-"""The predictions of a stream as lines of JSON or CSV, one for each row, written before the next row is read."""
+"""The ends of a stream: its input, whose format and header are read first, and its output.
 
+Predictions are lines of JSON or CSV, one for each row, written before the next row is read.
+"""
+
+import io
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -10,9 +14,16 @@ import numpy as np
 
 from kalprox.base.text import csv_line
 from kalprox.jobs.predict import output_names
+from kalprox.sources.files import STDIN, Replay, SourceError
+from kalprox.sources.readers import reader
+from kalprox.sources.readers.csv import CsvReader
+from kalprox.sources.readers.text import BOM
+from kalprox.sources.records import Records
+from kalprox.sources.row_parser import Style
 
-__all__ = ["STATUSES", "StreamOutput"]
+__all__ = ["FORMATS", "STATUSES", "StreamInput", "StreamOutput"]
 
+FORMATS = ("csv", "tsv", "jsonl")
 STATUSES = {
     "learned": "predicted, and then learned, since it came with its target",
     "predicted": "predicted only, since it has no target",
@@ -20,6 +31,64 @@ STATUSES = {
     "late": "the target of a row that waited, which has been learned",
     "bad": "neither predicted nor learned; the quarantine says why",
 }
+
+
+class StreamInput:
+    """A stream whose header has been read.
+
+    Parameters
+    ----------
+    stream : binary stream
+        See `kalprox.sources.records.Records`.
+    format : {"csv", "tsv", "jsonl"}, optional
+        The default is JSON lines if the first byte is a brace, else CSV.
+    delimiter : str, optional
+        The default is found in the header and the first row.
+    max_record, is_whole, reading
+        See `kalprox.sources.records.Records`.
+    **numbers
+        How numbers are written, decimal, thousands and units; see `kalprox.sources.table.Table`.
+
+    Attributes
+    ----------
+    records : Records
+        The records after the header.
+    style : Style
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        *,
+        format: str | None = None,
+        delimiter: str | None = None,
+        max_record: int = 1 << 20,
+        is_whole: bool = True,
+        reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        **numbers: Any,
+    ) -> None:
+        if format is not None and format not in FORMATS:
+            raise SourceError(f"format must be one of {', '.join(FORMATS)} for a stream; got {format!r}.")
+        self.records = Records(stream, max_record=max_record, is_whole=is_whole, reading=reading)
+        self._header = b""
+        first = self.records.begin().removeprefix(BOM).lstrip()
+        if format == "jsonl" or (format is None and first[:1] == b"{"):
+            self.style = Style(**numbers)
+            return
+        self.records.split_by(delimiter or ("\t" if format == "tsv" else ","))
+        head = self.records.peek(3 if first[:4].lower() == b"sep=" else 2)  # the header, and the first row
+        options: dict[str, Any] = {"delimiter": delimiter, "max_record": max_record, **numbers}
+        opened = reader(STDIN, format=format or "csv", stdin=Replay(io.BytesIO(head)), **options)
+        assert isinstance(opened, CsvReader)
+        header, begin = opened.header()
+        self.style = Style(header, opened.delimiter, **numbers)
+        self.records.split_by(opened.delimiter)
+        self._header = head[:begin]
+        self.records.advance(begin)
+
+    def head(self, rows: int) -> bytes:
+        """The header and the first good rows, which stay in the stream; fewer rows if the stream has no more."""
+        return self._header + b"".join(record.data for record in self.records.ahead(rows))
 
 
 class StreamOutput:
