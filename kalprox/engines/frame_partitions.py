@@ -61,7 +61,7 @@ class FramePartition:
         if bad:
             good = np.ones(table.num_rows, bool)
             good[list(bad)] = False
-            encoded, labels = encoded.rows(good), None if labels is None else labels[good]
+            encoded, labels = encoded.at(good), None if labels is None else labels[good]
         y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
         about: dict[str, Any] = {"groups": encoded.groups, "offset": encoded.offset, "notes": encoded.notes}
         return Block(encoded.X, y, encoded.weights, table.num_rows, refused, **about)

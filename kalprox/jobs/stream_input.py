@@ -5,9 +5,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from kalprox.sources.files import STDIN, Replay, SourceError
-from kalprox.sources.readers import reader
+from kalprox.sources.files import STDIN, SourceError
+from kalprox.sources.readers import Reading
 from kalprox.sources.readers.csv import CsvReader
+from kalprox.sources.readers.notation import Notation
 from kalprox.sources.readers.text import BOM
 from kalprox.sources.records import Records
 from kalprox.sources.row_parser import Style
@@ -26,10 +27,12 @@ class StreamInput:
         See `kalprox.sources.records.Records`.
     format : {"csv", "tsv", "jsonl"}, optional
         The default is JSON lines if the first byte is a brace, else CSV.
-    delimiter, decimal, thousands, units : optional
-        See `kalprox.sources.table.Table`. The delimiter is found in the header and the first row.
+    delimiter : str, optional
+        The default is found in the header and the first row.
     max_record, is_whole, reading
         See `kalprox.sources.records.Records`.
+    **marks
+        Those in numbers; see `kalprox.sources.readers.notation.Notation`.
 
     Attributes
     ----------
@@ -44,12 +47,10 @@ class StreamInput:
         *,
         format: str | None = None,
         delimiter: str | None = None,
-        decimal: str = ".",
-        thousands: str | None = None,
-        units: tuple[str, ...] = (),
         max_record: int = 1 << 20,
         is_whole: bool = True,
         reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        **marks: Any,
     ) -> None:
         if format is not None and format not in FORMATS:
             raise SourceError(f"format must be one of {', '.join(FORMATS)} for a stream; got {format!r}.")
@@ -57,21 +58,15 @@ class StreamInput:
         self._header = b""
         first = self.records.begin().removeprefix(BOM).lstrip()
         if format == "jsonl" or (format is None and first[:1] == b"{"):
-            self.style = Style(None, ",", decimal, thousands, units)
+            self.style = Style(notation=Notation(**marks))
             return
         self.records.split_by(delimiter or ("\t" if format == "tsv" else ","))
         head = self.records.peek(3 if first[:4].lower() == b"sep=" else 2)  # the header, and the first row
-        options: dict[str, Any] = {
-            "delimiter": delimiter,
-            "decimal": decimal,
-            "thousands": thousands,
-            "units": units,
-            "max_record": max_record,
-        }
-        opened = reader(STDIN, format=format or "csv", stdin=Replay(io.BytesIO(head)), **options)
+        how = Reading(format=format or "csv", delimiter=delimiter, max_record=max_record, stdin=io.BytesIO(head))
+        opened = how.open(STDIN)
         assert isinstance(opened, CsvReader)
         header, begin = opened.header()
-        self.style = Style(header, opened.delimiter, decimal, thousands, units)
+        self.style = Style(header, opened.delimiter, Notation(**marks))
         self.records.split_by(opened.delimiter)
         self._header = head[:begin]
         self.records.advance(begin)

@@ -1,11 +1,11 @@
 """The sizes of files, and how much of them has been read."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kalprox.sources.files import STDIN, Unreadable, format_of
 from kalprox.sources.places import Cursor
-from kalprox.sources.readers import reader
+from kalprox.sources.readers import Reading
 
 __all__ = ["FileSize", "Size", "file_size", "share_read", "total_size"]
 
@@ -35,22 +35,19 @@ class FileSize(NamedTuple):
     text_bytes: int
 
 
-def file_size(file: Path, options: dict[str, Any]) -> FileSize:
-    """The size of a file; 0 for standard input and for a file that cannot be read.
-
-    `options` are the keyword arguments of `kalprox.sources.readers.reader`.
-    """
+def file_size(file: Path, reading: Reading) -> FileSize:
+    """The size of a file; 0 for standard input and for a file that cannot be read."""
     if file == STDIN:
         return FileSize(0, None, 0)
     try:
         size = file.stat().st_size
-        kind = format_of(file, options["format"])
+        kind = format_of(file, reading.format)
         text_bytes = 0 if kind == "arrow" else size
         if kind.endswith(".gz"):
             with open(file, "rb") as compressed:
                 compressed.seek(max(0, size - 4))
                 text_bytes = max(size, int.from_bytes(compressed.read(4), "little"))  # from gzip's trailer, mod 4 GiB
-        opened = reader(file, **options)
+        opened = reading.open(file)
         rows = 0 if size == 0 else opened.rows()
         opened.close()
         return FileSize(size, rows, text_bytes)
