@@ -37,7 +37,7 @@ class FramePartition:
 
     def blocks(self) -> Iterator[Block]:
         """The rows in blocks of at most `BLOCK_ROWS` rows."""
-        from kalprox.sources._arrow import pa
+        from kalprox.sources.arrow import pa
 
         rows_before = 0
         for table in self.tables if isinstance(self.tables, Iterator) else [self.tables]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import hash_levels, parse_booleans, parse_days, parse_levels, parse_numbers
-from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.encoding import Cells, one_hot, put_columns, without_unseen
 from kalprox.sources.files import SourceError
 from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries

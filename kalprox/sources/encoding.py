@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.checks import all_usable, row_sizes, usable
+from kalprox.sources.arrow import plain
 from kalprox.sources.cell_parsing import Faults, parse_booleans, parse_numbers, rounded, shown
-from kalprox.sources.cell_types import plain
 from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell
+from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers.notation import units_of
 
 __all__ = ["Cells", "impossible", "one_hot", "put_columns", "too_heavy", "without_unseen"]

@@ -17,8 +17,8 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.formula_functions import context, load_formulaic, transform_state
 from kalprox.sources.formula_syntax import Factor, marked, marked_names, parse_factor, unmarked
 from kalprox.sources.levels import LevelIndex
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["FormulaColumns", "factor_matrix", "number_frame"]

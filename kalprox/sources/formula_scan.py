@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, parse_labels, separated
-from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.encoding import Cells
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.formula import FormulaColumns, factor_matrix, number_frame
@@ -18,8 +18,8 @@ from kalprox.sources.formula_syntax import Parsed, parse_factor, parse_formula
 from kalprox.sources.inference import FeatureKinds, FirstRows, Inference, holds_dates, infer_features
 from kalprox.sources.level_scan import LevelCounts, scan_levels
 from kalprox.sources.levels import in_order
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table import Table
 from kalprox.sources.table_columns import TableColumns
 

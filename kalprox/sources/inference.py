@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kalprox.sources._arrow import pa
+from kalprox.sources.arrow import is_date, is_label, is_number, is_text, pa, plain
 from kalprox.sources.cell_parsing import parse_days, parse_numbers
-from kalprox.sources.cell_types import is_date, is_label, is_number, is_text, plain
 from kalprox.sources.classes import TargetClasses
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.levels import same_levels

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.sources._arrow import pa
-from kalprox.sources.arrow_arrays import from_bytes
+from kalprox.sources.arrow import from_bytes, pa
 from kalprox.sources.cell_parsing import cell_labels, distinct_cells, parse_numbers
 from kalprox.sources.classes import have_class
 from kalprox.sources.files import STDIN, SourceError, Unreadable

@@ -9,17 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox.sources.arrow_arrays import aligned
+from kalprox.sources.arrow import aligned
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.files import STDIN, Snapshot, SourceError, Unreadable, find, format_of, refuse_pipe
 from kalprox.sources.notes import NO_NOTES
-from kalprox.sources.places import Cursor, Place
+from kalprox.sources.places import Cursor, FileSize, Place, Size, file_size, share_read, total_size
 from kalprox.sources.prefetch import parsers, prefetch
-from kalprox.sources.quarantine import BadRow, Reason
+from kalprox.sources.quarantine import BadRow, Cell, Reason
 from kalprox.sources.readers import RawBlock, Reading
-from kalprox.sources.readers.base import Cell
 from kalprox.sources.shuffling import Piles
-from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["Cursor", "Place", "Size", "Table"]

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kalprox.sources._arrow import load
-from kalprox.sources.readers.base import guarded
-from kalprox.sources.readers.columnar import ColumnarReader
+from kalprox.sources.arrow import load
+from kalprox.sources.readers.base import ColumnarReader, guarded
 from kalprox.sources.readers.notation import PLAIN, Notation
 
 __all__ = ["ParquetReader"]

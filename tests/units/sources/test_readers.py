@@ -16,16 +16,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kalprox.sources import prefetch
-from kalprox.sources.cell_types import plain
+from kalprox.sources.arrow import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers import Reading, jsonl
 from kalprox.sources.readers.base import Wanted, check_names, guarded
 from kalprox.sources.readers.csv import CsvReader
 from kalprox.sources.readers.csv_parsing import CsvParser
-from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.jsonl import JsonReader
-from kalprox.sources.readers.text import Text, chunks
+from kalprox.sources.readers.text import CsvRecords, Text, chunks
 from kalprox.sources.table import Table
 
 GOOD = b'y,a,c\n1,2,u\n3,4.5e1,"v, w"\n-5,.6,"x ""y"""\n7,8,z\r\n9,10,"new\nline"\n'
