@@ -210,10 +210,11 @@ class FrameEncoder:
             return None
         cells = X.row(0) if kind == "polars" else X.to_numpy()[0].tolist()
         row = {name: cells[at] for name, at in zip(self._names, places, strict=True)}
-        found = plain.values([row]) if _PLAIN.issuperset(map(type, row.values())) else None
-        if found is None or (found.y is None and self.columns.target is not None):
+        found = plain.parse([row]) if _PLAIN.issuperset(map(type, row.values())) else None
+        rows = None if found is None else found.asked if self.columns.target is None else found.taught
+        if found is None or rows is None:
             return None
-        return Block(found.X, found.y, found.weights, notes=found.notes)
+        return Block(rows.X, rows.y, rows.weights, notes=found.notes)
 
     def _places(self, X: Any) -> list[int] | None:
         """Return the places of the columns in a frame that has each of them once; None for others."""

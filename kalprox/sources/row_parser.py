@@ -16,7 +16,7 @@ from kalprox.sources.files import STDIN
 from kalprox.sources.labels import label_of
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.places import Cursor
-from kalprox.sources.plain_rows import PlainRows, json_object
+from kalprox.sources.plain_rows import ParsedRows, PlainRows, json_object
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names
 from kalprox.sources.readers.csv_parsing import CsvParser
@@ -27,7 +27,7 @@ from kalprox.sources.records import Record
 from kalprox.sources.table import Table
 from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["OpenedRow", "ParsedRows", "RowParser", "Style"]
+__all__ = ["OpenedRow", "RowParser", "Style"]
 
 
 class Style(NamedTuple):
@@ -57,32 +57,6 @@ class OpenedRow(NamedTuple):
 
     record: Record
     cells: Any
-
-
-class ParsedRows(NamedTuple):
-    """Some rows of a stream, encoded.
-
-    Attributes
-    ----------
-    asked : Block
-        The good rows, without targets.
-    at : list of int
-        The positions of the good rows among all.
-    taught : Block or None
-        Those of them that have a target.
-    taught_at : list of int
-        The positions of these.
-    bad : dict of int to BadRow
-        The bad rows, by their positions.
-    notes : Notes
-    """
-
-    asked: Block
-    at: list[int]
-    taught: Block | None
-    taught_at: list[int]
-    bad: dict[int, BadRow]
-    notes: Notes = NO_NOTES
 
 
 class RowParser:
@@ -203,16 +177,7 @@ class RowParser:
     def _plain_rows(self, rows: Sequence[OpenedRow]) -> ParsedRows | None:
         if any(row.cells is None for row in rows):
             return None
-        found = self._plain.values([row.cells for row in rows])
-        if found is None:
-            return None
-        X, y, taught_at, weights, notes = found
-        asked, at = Block(X, None, weights if self.keyed else None), list(range(len(rows)))
-        if y is None:
-            return ParsedRows(asked, at, None, [], {}, notes)
-        if len(taught_at) < len(rows):
-            X, weights = X[taught_at], None if weights is None else weights[taught_at]
-        return ParsedRows(asked, at, Block(X, y, weights), taught_at, {}, notes)
+        return self._plain.parse([row.cells for row in rows])
 
     def _encode(
         self, table: Table, rows: Sequence[OpenedRow], which: Sequence[int], numbers: Sequence[int]

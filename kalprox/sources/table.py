@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox.sources.arrow import aligned
+from kalprox.sources.arrow import aligned, from_bytes, pa
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.files import STDIN, Snapshot, SourceError, Unreadable, find, format_of, refuse_pipe
 from kalprox.sources.notes import NO_NOTES
@@ -201,17 +201,10 @@ class Table:
 
     def _bad_file(self, index: int, reason: Reason, value: str = "") -> Block:
         """A block without rows and with one bad row, number 0, which stands for the file."""
-        columns, file, none, m = self.columns, str(self.files[index]), np.empty(0), len(self.columns.classes)
-        return Block(
-            np.empty((0, len(columns.names))),
-            None if columns.target is None else np.empty((0, m)) if m > 2 else none,
-            None if columns.weight is None else none,
-            bad=[BadRow(file, 0, "", reason, value)],
-            place=Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1)),
-            groups=None if columns.cluster is None else np.empty(0, str),
-            offset=None if columns.offset is None and columns.exposure is None else none,
-            times=None if columns.time is None else none,
-        )
+        file = str(self.files[index])
+        rows = self.columns.encode(pa.table({name: from_bytes([]) for name in self.columns.wanted.names}))
+        place = Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1))
+        return replace(rows, bad=[BadRow(file, 0, "", reason, value)], place=place, notes=NO_NOTES)
 
     def _raw_blocks_of_file(self, cursor: Cursor, threads: int) -> Iterator[tuple[RawBlock | Block, Cursor]]:
         file = self.files[cursor.file]
