@@ -4,20 +4,24 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
+from kalprox.base.memory import check_address_space
 from kalprox.sources.arrow import is_date, is_label, is_number, is_text, pa
-from kalprox.sources.files import SourceError, Unreadable
+from kalprox.sources.files import MAX_RECORD, READERS, STDIN, Replay, SourceError, Unreadable, format_of, refuse_pipe
+from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.quarantine import Cell
-from kalprox.sources.readers.notation import PLAIN, Notation
+from kalprox.sources.readers.notation import Notation
 
-__all__ = ["ColumnarReader", "RawBlock", "Reader", "Wanted", "check_names", "check_types", "guarded"]
+__all__ = ["ColumnarReader", "RawBlock", "Reader", "Reading", "Wanted", "check_names", "check_types", "guarded"]
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,89 @@ class RawBlock:
     sha256: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How files are read.
+
+    Parameters
+    ----------
+    format : str, optional
+        The format of all files, such as "csv.gz". The default is the format that the suffix of each says.
+    encoding, delimiter : str, optional
+        The encoding of text files, and the delimiter of CSV files. By default the delimiter is found, and so are UTF-16
+        and UTF-32, by their byte order marks.
+    max_record : int
+        The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
+    decimal, thousands, units : optional
+        How numbers are written as text; see `kalprox.sources.readers.notation.Notation`.
+    chunk_bytes, batch_rows : int
+        The size of raw blocks: about `chunk_bytes` of a text file, at most `batch_rows` rows of a Parquet file.
+    stdin : binary stream, optional
+        The stream to read for the path "-". The default is the standard input of this process.
+    """
+
+    _LATER: ClassVar[Mapping[str, Any]] = MappingProxyType({"decimal": ".", "thousands": None, "units": ()})
+
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    max_record: int = MAX_RECORD
+    decimal: str = "."
+    thousands: str | None = None
+    units: tuple[str, ...] = ()
+    chunk_bytes: int = 1 << 20
+    batch_rows: int = 1 << 16
+    stdin: Any = None
+
+    notation: Notation = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "units", tuple(self.units))
+        object.__setattr__(self, "notation", Notation(self.decimal, self.thousands, self.units))
+        if self.stdin is not None:  # one object, which is rewound
+            object.__setattr__(self, "stdin", standard_input(self.stdin))
+
+    @property
+    def replay(self) -> Replay:
+        """The stream that is read for the path "-"."""
+        return standard_input(self.stdin)
+
+    def settings(self) -> dict[str, Any]:
+        """The keyword arguments for a Reading of the same files, in blocks of another size."""
+        names = [part.name for part in fields(Reading) if part.name not in ("chunk_bytes", "batch_rows", "notation")]
+        return {name: getattr(self, name) for name in names}
+
+    def identity(self) -> dict[str, Any]:
+        """What determines the raw blocks. What older versions did not have is left out unless it is used."""
+        sizes = {"chunk_bytes": self.chunk_bytes, "batch_rows": self.batch_rows}
+        own = {name: value for name, value in (self.settings() | sizes).items() if name != "stdin"}
+        return {name: value for name, value in own.items() if name not in self._LATER or value != self._LATER[name]}
+
+    def open(self, path: Path, *, threads: int = 1) -> "Reader":
+        """The reader of one file, which parses so many raw blocks of a text file at a time."""
+        refuse_pipe(path)
+        check_address_space()
+        kind, _, _ = format_of(path, self.format).partition(".")
+        module, _, name = READERS[kind].partition(".")
+        found: Reader = getattr(import_module(f"kalprox.sources.readers.{module}"), name)(path, self, threads)
+        return found
+
+
 class Reader(ABC):
-    """Reads one file."""
+    """Reads one file.
+
+    Parameters
+    ----------
+    path : Path
+    reading : Reading
+    threads : int
+        The number of raw blocks of a text file to parse at a time.
+    """
 
     text_may_be_number = True  # whether the format stores numbers as text
+
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        self.path, self.name, self.reading, self.threads = path, str(path), reading, threads
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -178,8 +261,11 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
 class ColumnarReader(Reader):
     """A file of typed columns, read batch by batch."""
 
-    def __init__(self, path: Path, notation: Notation = PLAIN) -> None:
-        self.path, self.name, self.notation = path, str(path), notation
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
+        if path == STDIN:
+            kind = format_of(path, reading.format)
+            raise SourceError(f"Standard input must be csv, tsv or jsonl, or one of them with .gz; got {kind}.")
 
     @property
     def empty(self) -> bool:
@@ -213,6 +299,6 @@ class ColumnarReader(Reader):
         check_names(self.name, schema.names, wanted.names)
         check_types(self.name, schema, wanted)
         for batch, end in self._batches(list(wanted.names), start):
-            table, bad = self.notation.plain_table(batch, wanted.numbers)
+            table, bad = self.reading.notation.plain_table(batch, wanted.numbers)
             yield RawBlock(table, batch.num_rows, end, bad=bad)
         self.close()

@@ -4,14 +4,14 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from kalprox.sources.arrow import pa
 from kalprox.sources.files import SourceError
-from kalprox.sources.readers.base import RawBlock, Wanted, check_names
+from kalprox.sources.readers.base import RawBlock, Reading, Wanted, check_names
 from kalprox.sources.readers.csv_parsing import CsvParser
-from kalprox.sources.readers.notation import PLAIN, Notation
-from kalprox.sources.readers.text import BOM, CsvRecords, Text, TextReader
+from kalprox.sources.readers.text import BOM, CsvRecords, TextReader
 
 __all__ = ["CsvReader", "find_delimiter"]
 
@@ -64,32 +64,20 @@ def find_delimiter(text: str, default: str, *, whole: bool) -> str:
 class CsvReader(TextReader):
     """A CSV file with a header. A quote opens only at the start of a field, and empty lines are no rows.
 
-    Parameters
-    ----------
-    text : Text
-        The bytes of the file.
-    delimiter : str, optional
-        One character. By default it is found: the line "sep=;" of spreadsheets says it, or else the first records.
-    default : str
-        The delimiter where none is found.
-    notation : Notation
-        The marks in numbers.
-    **size
-        See `TextReader`.
+    By default the delimiter is found: the line "sep=;" of spreadsheets says it, or else the first records.
     """
 
     kind = "CSV"
 
-    def __init__(
-        self, text: Text, *, delimiter: str | None, default: str = ",", notation: Notation = PLAIN, **size: int
-    ) -> None:
-        super().__init__(text, **size)
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
+        delimiter = reading.delimiter
         if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise SourceError(
                 f"delimiter must be one ASCII character other than a quote or a newline; got {delimiter!r}."
             )
-        self.given, self.default, self.notation = delimiter, default, notation
-        self.delimiter = delimiter or default  # until the header has been read
+        self.default = "\t" if self.format.startswith("tsv") else ","
+        self.delimiter = delimiter or self.default  # until the header has been read
         self._header: tuple[list[str] | None, int] | None = None
 
     @property
@@ -101,7 +89,9 @@ class CsvReader(TextReader):
     def found(self) -> tuple[str, ...]:
         """The delimiter and the encoding, where they were found and are not the default; see `Reader`."""
         self.header()
-        delimiter = () if self.delimiter == (self.given or self.default) else (f"delimiter {self.delimiter!r}",)
+        delimiter = (
+            () if self.delimiter == (self.reading.delimiter or self.default) else (f"delimiter {self.delimiter!r}",)
+        )
         return delimiter + super().found
 
     @property
@@ -131,15 +121,15 @@ class CsvReader(TextReader):
             start = said.end() if said else start
             text = held[start : start + _LOOK].decode("utf-8", "replace")
             whole = not more and len(held) <= start + _LOOK
-            if self.given is None:
+            if self.reading.delimiter is None:
                 said_mark = said[1].decode() if said else None
                 self.delimiter = said_mark or find_delimiter(text, self.default, whole=whole)
             end = self.records.end_of_first(held, start)
             if end or not more:
                 break
-            if len(held) > self.max_record:
+            if len(held) > self.reading.max_record:
                 raise SourceError(
-                    f"{self.text.name}: the header does not end within {self.max_record:,} bytes, the value of "
+                    f"{self.name}: the header does not end within {self.reading.max_record:,} bytes, the value of "
                     "max_record. Check that the file is CSV and has newlines, or raise max_record."
                 )
         end = end or len(held)
@@ -157,10 +147,10 @@ class CsvReader(TextReader):
         try:
             names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter))
         except csv.Error as error:
-            raise SourceError(f"{self.text.name}: the header cannot be read ({error}).") from error
+            raise SourceError(f"{self.name}: the header cannot be read ({error}).") from error
         if "\0" in text:
             raise SourceError(
-                f"{self.text.name}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
+                f"{self.name}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
                 "encoding='utf-16-le' (or 'utf-16-be')."
             )
         try:
@@ -168,7 +158,7 @@ class CsvReader(TextReader):
         except UnicodeDecodeError as error:
             column = len(_first_records(line[: error.start + 1].decode("latin-1"), self.delimiter, whole=True)[0])
             raise SourceError(
-                f"{self.text.name}: the header is not UTF-8: the name of column {column} is {names[column - 1]!r}. Use "
+                f"{self.name}: the header is not UTF-8: the name of column {column} is {names[column - 1]!r}. Use "
                 "encoding='latin-1' if the file is in Latin-1, as older programs write it."
             ) from None
         return [name.strip() for name in names]
@@ -193,6 +183,6 @@ class CsvReader(TextReader):
         header, first_row = self.header()
         if header is None:
             return
-        check_names(self.text.name, header, wanted.names)
-        parser = CsvParser(header, wanted, self.delimiter, self.notation)
+        check_names(self.name, header, wanted.names)
+        parser = CsvParser(header, wanted, self.delimiter, self.reading.notation)
         yield from self._parsed(self._chunks(max(start, first_row), sha256, self.records, again=again), parser.parse)

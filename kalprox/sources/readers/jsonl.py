@@ -60,7 +60,7 @@ class JsonReader(TextReader):
                     objects.append(read)
             if chunk.fault is Reason.TOO_LONG and not objects:
                 raise SourceError(
-                    f"{self.text.name}: the first line does not end within {self.max_record:,} bytes, the value of "
+                    f"{self.name}: the first line does not end within {self.reading.max_record:,} bytes, the value of "
                     "max_record. Check that the file has one JSON object per line, or raise max_record."
                 )
             if len(objects) >= rows:

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable, format_of
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import RawBlock, Reader, guarded
+from kalprox.sources.readers.base import RawBlock, Reader, Reading, guarded
 
 __all__ = ["BOM", "Chunk", "CsvRecords", "Lines", "Text", "TextReader", "chunks", "pass_over"]
 
@@ -354,24 +354,15 @@ def _end_of_line(data: bytes) -> int:
 
 
 class TextReader(Reader):
-    """A text file, whose records are read and parsed chunk by chunk.
-
-    Parameters
-    ----------
-    text : Text
-        The bytes of the file.
-    chunk_bytes : int
-        The number of bytes to parse at a time.
-    max_record : int
-        The largest number of bytes in a record; a longer record is a bad row.
-    threads : int
-        The number of chunks to parse at a time.
-    """
+    """A text file, whose records are read and parsed chunk by chunk."""
 
     kind: ClassVar[str]  # of file, for error messages
 
-    def __init__(self, text: Text, *, chunk_bytes: int, max_record: int = MAX_RECORD, threads: int = 1) -> None:
-        self.text, self.chunk_bytes, self.max_record, self.threads = text, chunk_bytes, max_record, threads
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
+        self.format = format_of(path, reading.format)
+        compressed = self.format.endswith(".gz")
+        self.text = Text(path, compressed=compressed, encoding=reading.encoding, stdin=reading.stdin)
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -386,13 +377,14 @@ class TextReader(Reader):
         """The chunks from the byte `start` on; see `Text.open` for `again`."""
         self.text.open(again=again)
         self.text.seek(start, sha256)
-        yield from chunks(self.text, start, self.chunk_bytes, records, max_record=self.max_record)
+        size, most = self.reading.chunk_bytes, self.reading.max_record
+        yield from chunks(self.text, start, size, records, max_record=most)
 
     def _parsed(self, divided: Iterator[Chunk], parse: Callable[[Chunk], RawBlock]) -> Iterator[RawBlock]:
         """The rows of chunks, of which several may be parsed at a time."""
 
         def parse_guarded(chunk: Chunk) -> RawBlock:
-            with guarded(self.text.name, self.kind):
+            with guarded(self.name, self.kind):
                 return parse(chunk)
 
         yield from map_ahead(parse_guarded, divided, self.threads)

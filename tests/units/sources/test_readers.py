@@ -43,9 +43,15 @@ class Memory(Text):
         return io.BufferedReader(io.BytesIO(self.data))
 
 
+def opened(kind, data, **reading):
+    reader = kind(Path("memory.csv"), Reading(**reading))
+    reader.text = Memory(data)
+    return reader
+
+
 def rows_of(data, size, max_record=64):
     """Every row: its numbers, or where and why it is bad."""
-    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
+    reader = opened(CsvReader, data, delimiter=",", chunk_bytes=size, max_record=max_record)
     out, at = {}, 0
     try:
         if reader.empty:
@@ -68,7 +74,7 @@ def rows_of(data, size, max_record=64):
 
 def ends_of_chunks(data, size, max_record=64):
     """Where the chunks end, and their faults. Of sizes with the same ends, and so the same chunks, one is tested."""
-    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
+    reader = opened(CsvReader, data, delimiter=",", chunk_bytes=size, max_record=max_record)
     try:
         start = reader.header()[1]
     except SourceError:
@@ -140,7 +146,7 @@ POISON_JSON = [b"{", b"}", b"[", b"]", b":", b"null", b"true", b"NaN", b"}\n{", 
 
 
 def json_rows(data, size):
-    reader = JsonReader(Memory(data), chunk_bytes=size, max_record=1 << 10)
+    reader = opened(JsonReader, data, chunk_bytes=size, max_record=1 << 10)
     out, at = {}, 0
     for raw in reader.blocks(WANTED):
         encoded = COLUMNS.encode(raw.table)
@@ -185,11 +191,11 @@ def test_a_header_without_an_end_is_scanned_a_few_times_at_most(filler, monkeypa
     monkeypatch.setattr(CsvRecords, "end_of_first", counted)
     data = filler * (4_000_000 // len(filler))
     with pytest.raises(SourceError, match=r"does not end within 1,000,000 bytes, the value of max_record.*raise"):
-        CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20, max_record=1_000_000).names()
+        opened(CsvReader, data, delimiter=",", max_record=1_000_000).names()
     assert sum(scanned) < 5_000_000
     scanned.clear()
     with suppress(SourceError):  # a field that is too long for the csv module
-        CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20).names()
+        opened(CsvReader, data, delimiter=",").names()
     assert sum(scanned) < 4 * len(data)
 
 
