@@ -2,9 +2,11 @@
 
 import json
 import re
+import sys
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,12 @@ from kalprox.base.arrays import namespace, pytree, static
 from kalprox.calibration.advice import ADVICE
 from kalprox.likelihoods.names import LIKELIHOODS
 from kalprox.predictive import Amounts
+from kalprox.sources.arrow import load, pa
+from kalprox.sources.columns import Columns
+from kalprox.sources.files import FORMATS, READERS
 from kalprox.sources.formula_syntax import FUNCTIONS, STATEFUL
+from kalprox.sources.readers.base import ColumnarReader, guarded
+from kalprox.sources.table import Table
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,6 +42,7 @@ def skeletons():
     """The code of CONTRIBUTING, with the names that the files it belongs to have imported."""
     names = {"Any": Any, "dataclass": dataclass, "np": np, "namespace": namespace, "pytree": pytree}
     scope = {"__name__": __name__, "static": static, "Amounts": Amounts, **names}
+    scope |= {"ColumnarReader": ColumnarReader, "guarded": guarded, "load": load}
     for module in (covariance, forgetting, likelihoods, models, penalties, regularizers):
         scope |= {name: getattr(module, name) for name in module.__all__}
     for code in blocks("CONTRIBUTING.md"):
@@ -140,6 +148,21 @@ def test_the_table_of_contributing_names_every_file_and_package_and_no_other():
         "__main__.py",
         "__pycache__/",
     }
+
+
+def test_a_new_file_format_is_read_from_any_cursor(skeletons, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kalprox.sources.readers.orc", SimpleNamespace(OrcReader=skeletons["OrcReader"]))
+    monkeypatch.setitem(FORMATS, ".orc", "orc")
+    monkeypatch.setitem(READERS, "orc", "orc.OrcReader")
+    X, y = linear(500, 2)
+    rows = pa.table({"y": y, "a": X[:, 0], "b": X[:, 1], "g": ["u", "v"] * 250})
+    load("pyarrow.orc").write_table(rows, tmp_path / "rows.orc")
+    columns = Columns.infer([tmp_path / "rows.orc"], "y")
+    blocks = list(Table(str(tmp_path), columns, memory=1).blocks())
+    assert columns.names == ["a", "b", "g=v"] and len(blocks) > 2
+    np.testing.assert_array_equal(np.concatenate([block.X[:, :2] for block in blocks]), X)
+    later = list(Table(str(tmp_path), columns, memory=1).blocks(blocks[0].place.cursor))
+    np.testing.assert_array_equal(np.concatenate([block.y for block in later]), y[len(blocks[0]) :])
 
 
 @pytest.mark.slow

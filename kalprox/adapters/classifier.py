@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from kalprox.adapters.dictionaries import Row
-from kalprox.adapters.frames import frame_like, frame_rows, series_like
+from kalprox.adapters.dictionaries import Row, frame_like, frame_rows, series_like
 from kalprox.adapters.streams import DictionaryModel, check_names
 from kalprox.estimators import KalproxClassifier
 from kalprox.learning.settings import Settings

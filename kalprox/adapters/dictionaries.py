@@ -1,8 +1,8 @@
-"""Rows that come as dictionaries, as rows of numbers: a column for each name, or for the hashes of all names."""
+"""Rows that come as dictionaries or frames, as rows of numbers: a column for each name, or for the hashes of names."""
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,19 @@ import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import LARGEST
+from kalprox.estimators.frames import frame_kind
 from kalprox.sources.hashing import HashedSpace
 
-__all__ = ["HashedColumns", "NamedColumns"]
+__all__ = [
+    "HashedColumns",
+    "NamedColumns",
+    "Row",
+    "check_frame",
+    "first_bad",
+    "frame_like",
+    "frame_rows",
+    "series_like",
+]
 
 Row = Mapping[Any, Any]
 _MOST_KNOWN = 1 << 16  # hashes of names that are kept
@@ -191,3 +201,44 @@ def _numbers(name: Any, column: Array) -> Array:
             raise ValueError(f"Column {name!r} must hold numbers; it holds {values.dtype}. Encode it first.")
         values = np.array([np.nan if one is None else one for one in values], float)
     return values.astype(float)
+
+
+def check_frame(X: Any) -> None:
+    """Raise a TypeError unless X is a frame of pandas or polars."""
+    if frame_kind(X) not in ("pandas", "polars"):
+        raise TypeError(
+            f"X must be a DataFrame of pandas or polars, whose columns have the names of the features; got "
+            f"{type(X).__name__}. Give arrays to KalproxRegressor or KalproxClassifier."
+        )
+
+
+def frame_rows(X: Any) -> Iterator[dict[Any, Any]]:
+    """Yield the rows of a frame as dictionaries."""
+    check_frame(X)
+    names = list(X.columns)
+    columns = [X[name].to_list() for name in names]
+    if not names:
+        yield from ({} for _ in range(len(X)))
+    yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+
+
+def series_like(values: list[Any], X: Any) -> Any:
+    """Return values as a series of the library of a frame, with its index."""
+    if frame_kind(X) == "polars":
+        import polars
+
+        return polars.Series(values=values)
+    import pandas
+
+    return pandas.Series(values, index=X.index)
+
+
+def frame_like(columns: dict[Any, list[Any]], X: Any) -> Any:
+    """Return columns as a frame of the library of a frame, with its index. Polars names columns by texts only."""
+    if frame_kind(X) == "polars":
+        import polars
+
+        return polars.DataFrame({str(name): values for name, values in columns.items()})
+    import pandas
+
+    return pandas.DataFrame(columns, index=X.index)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from river import base
 
-from kalprox.adapters.dictionaries import Row
+from kalprox.adapters.dictionaries import Row, check_frame, frame_rows, series_like
 from kalprox.adapters.distribution import PredictiveDistribution
-from kalprox.adapters.frames import check_frame, frame_rows, series_like
 from kalprox.adapters.streams import DictionaryModel
 from kalprox.estimators import KalproxRegressor
 from kalprox.predictive import Student

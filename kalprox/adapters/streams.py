@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.adapters.dictionaries import HashedColumns, NamedColumns, Row, first_bad
-from kalprox.adapters.frames import check_frame
+from kalprox.adapters.dictionaries import HashedColumns, NamedColumns, Row, check_frame, first_bad
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive, check_usable
 from kalprox.estimators.base import LearnerEstimator

@@ -175,7 +175,7 @@ def _columns_of_model(given: dict[str, Any]) -> Any:
     target_options(given)  # raises an error for options that do not go with the likelihood
     if stated := [name for name in ("classes", "positive", "offset", "exposure") if given[name]]:
         raise click.UsageError(f"--{stated[0]} cannot be used with --columns, whose model says it.")
-    columns = TableModel.load(given["like"]).columns
+    columns: Any = TableModel.load(given["like"]).columns
     if columns.shared:
         columns = replace(columns, sparse=given["structure"] is not None)
     if given["clusters"] is not None:

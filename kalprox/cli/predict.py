@@ -120,8 +120,8 @@ def predict(
     time = None if at is None else _time(at, fitted)
     if missing is not None:
         fitted = fitted.with_missing(missing)
-    left_out = dict.fromkeys(("target", "weight", "cluster", "time"))
-    columns = replace(fitted.columns, **left_out, unseen=unseen or fitted.columns.unseen)
+    columns = fitted.columns.without(("target", "weight", "cluster", "time"))
+    columns = columns if unseen is None else replace(columns, unseen=unseen)
     kept = "all" if keep == ("all",) else keep
     reading = {name: given[name] for name in (*READING, "memory")}
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, keep=kept, **reading)

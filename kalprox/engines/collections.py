@@ -190,7 +190,7 @@ def _spark(predict: Callable[..., Array], model: Any, X: Any, results: dict[str,
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
 
-    from kalprox.sources._arrow import pa
+    from kalprox.sources.arrow import pa
 
     names, added = list(map(str, model.feature_names_in_)), list(results)
     kinds = [pa.string() if np.dtype(kind).kind in "OU" else pa.from_numpy_dtype(kind) for kind in results.values()]

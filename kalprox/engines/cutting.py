@@ -98,7 +98,7 @@ def _file_partitions(files: list[Path], columns: Any, n: int | None, options: di
 
 def _by_row_groups(partition: FilePartition, n: int) -> list[FilePartition]:
     """Up to `n` shares of the row groups of a Parquet file; a file of another format is not divided."""
-    from kalprox.sources._arrow import load
+    from kalprox.sources.arrow import load
 
     path = Path(partition.files[0])
     if format_of(path, partition.options.get("format")) != "parquet":

@@ -134,7 +134,7 @@ class FramePartition:
 
     def blocks(self) -> Iterator[Block]:
         """The rows in blocks of at most `_BLOCK_ROWS` rows."""
-        from kalprox.sources._arrow import pa
+        from kalprox.sources.arrow import pa
 
         rows_before = 0
         for table in self.tables if isinstance(self.tables, Iterator) else [self.tables]:
@@ -158,7 +158,7 @@ class FramePartition:
         if bad:
             good = np.ones(table.num_rows, bool)
             good[list(bad)] = False
-            encoded, labels = encoded.rows(good), None if labels is None else labels[good]
+            encoded, labels = encoded.at(good), None if labels is None else labels[good]
         y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
         about: dict[str, Any] = {"groups": encoded.groups, "offset": encoded.offset, "notes": encoded.notes}
         return Block(encoded.X, y, encoded.weights, table.num_rows, refused, **about)

@@ -207,7 +207,7 @@ def _reported(finished: Any, index: int, result: Any) -> Any:
 
 
 def _row(place: int, result: PartialFold | Exception) -> Any:
-    from kalprox.sources._arrow import pa
+    from kalprox.sources.arrow import pa
 
     columns = [pa.array([place], pa.int64()), pa.array([pickle.dumps(result, 5)], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, ["place", "folded"])

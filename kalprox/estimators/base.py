@@ -237,7 +237,7 @@ class LearnerEstimator(BaseEstimator):
         if columns is not self._table.columns:
             columns, kept = self._encoders = self._table.columns, {}
         if left_out not in kept:
-            kept[left_out] = FrameEncoder(replace(columns, **dict.fromkeys(left_out)))
+            kept[left_out] = FrameEncoder(columns.without(left_out))
         return kept[left_out]
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:

@@ -12,10 +12,10 @@ import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.engines.collections import is_collection
+from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow
 
 if TYPE_CHECKING:
-    from kalprox.sources.encoding import Encoded
     from kalprox.sources.plain_rows import PlainRows
     from kalprox.sources.table_columns import TableColumns
 
@@ -107,7 +107,7 @@ def is_raw(columns: "TableColumns", X: Any) -> bool:
     return kind == "pyarrow" or column_names(X) != columns.names or set(columns.names) == set(columns.features)
 
 
-def encode(columns: "TableColumns", X: Any) -> "Encoded":
+def encode(columns: "TableColumns", X: Any) -> Block:
     """Encode the rows of a frame of pandas, polars or pyarrow by the description of a table.
 
     Parameters
@@ -155,12 +155,12 @@ def _pandas_column(column: Any) -> Any:
         return pa.array(cells, pa.string())
 
 
-def check_encoded(encoded: "Encoded", *, drop: bool) -> tuple[list[BadRow], Array]:
+def check_encoded(encoded: Block, *, drop: bool) -> tuple[list[BadRow], Array]:
     """Warn of unknown levels and rounded numbers; raise a ValueError for bad rows, or with `drop` warn of them.
 
     Returns the bad rows, and which rows are good.
     """
-    n, good = len(encoded.X), np.ones(len(encoded.X), bool)
+    n, good = len(encoded), np.ones(len(encoded), bool)
     for text in replace(encoded.notes, missing={}, unlabelled={}).texts():  # what may be missing is counted elsewhere
         warnings.warn(text, UserWarning, stacklevel=5)
     if not encoded.bad:
@@ -197,25 +197,24 @@ class FrameEncoder:
         self._plain = plain if plain.possible and not columns.classes else None
         self._last: tuple[Any, list[int]] = None, []  # the columns of a frame, and the places of the names in them
 
-    def encode(self, X: Any) -> "Encoded":
+    def encode(self, X: Any) -> Block:
         """Encode the rows of a frame of pandas, polars or pyarrow; its other columns are ignored."""
         found = None if self._plain is None or len(X) != 1 else self._encode_row(self._plain, X)
         return encode(self.columns, X) if found is None else found
 
-    def _encode_row(self, plain: "PlainRows", X: Any) -> "Encoded | None":
+    def _encode_row(self, plain: "PlainRows", X: Any) -> Block | None:
         """Encode a frame of one row, in a tenth of the time that a table takes; None if a cell takes a closer look."""
-        from kalprox.sources.encoding import Encoded
-
         kind = frame_kind(X)
         places = None if kind == "pyarrow" else self._places(X)
         if places is None:
             return None
         cells = X.row(0) if kind == "polars" else X.to_numpy()[0].tolist()
         row = {name: cells[at] for name, at in zip(self._names, places, strict=True)}
-        found = plain.values([row]) if _PLAIN.issuperset(map(type, row.values())) else None
-        if found is None or (found.y is None and self.columns.target is not None):
+        found = plain.parse([row]) if _PLAIN.issuperset(map(type, row.values())) else None
+        rows = None if found is None else found.asked if self.columns.target is None else found.taught
+        if found is None or rows is None:
             return None
-        return Encoded(found.X, found.y, found.weights, None, [], found.notes)
+        return Block(rows.X, rows.y, rows.weights, notes=found.notes)
 
     def _places(self, X: Any) -> list[int] | None:
         """Return the places of the columns in a frame that has each of them once; None for others."""

@@ -1,7 +1,7 @@
 """Learning of streams: `partial_fit`, `prequential`, `merge`, and `learn_late` for targets that come later."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -35,9 +35,6 @@ from kalprox.learning.step import Call
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.base import concatenated
 from kalprox.sources.times import in_order, time_numbers
-
-if TYPE_CHECKING:
-    from kalprox.sources.encoding import Encoded
 
 __all__ = ["Streaming", "check_offset", "of_good_rows"]
 
@@ -497,7 +494,7 @@ def _is_plain_number(a: Any) -> bool:
     return type(a) is np.ndarray and a.shape == (1,) and a.dtype == FLOAT64
 
 
-def of_good_rows(encoded: "Encoded", y: Any, given: Given, good: Array) -> tuple[Array, Given]:
+def of_good_rows(encoded: Block, y: Any, given: Given, good: Array) -> tuple[Array, Given]:
     """Return the targets of the good rows of a frame, and what else is known of them.
 
     What is given takes the place of what the frame has; an offset is added to the exposure that a frame has.

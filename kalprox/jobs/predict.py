@@ -18,9 +18,7 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.predictive import Predictive
 from kalprox.sources import Block
-from kalprox.sources._arrow import load, pa
-from kalprox.sources.arrow_arrays import from_bytes, from_numpy
-from kalprox.sources.cell_types import plain
+from kalprox.sources.arrow import from_bytes, from_numpy, load, pa, plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
 from kalprox.sources.places import Place

@@ -34,7 +34,7 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.notes import NO_NOTES
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.records import Position, Record
-from kalprox.sources.row_parser import RowParser, stacked
+from kalprox.sources.row_parser import RowParser
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["StreamEnd", "StreamJob", "StreamRun", "run_stream"]
@@ -332,7 +332,7 @@ def _is_file(stream: Any) -> bool:
 def _joined(blocks: Sequence[Block]) -> Block:
     """The rows of all blocks, with the bad rows and the notes of all."""
     full = [block for block in blocks if len(block)]
-    rows = stacked(full) if full else blocks[0]
+    rows = Block.joined(full) if full else blocks[0]
     bad, read = [row for block in blocks for row in block.bad], sum(block.read for block in blocks)
     notes = sum((block.notes for block in blocks if block.notes is not NO_NOTES), NO_NOTES)
     return replace(rows, read=read, bad=bad, notes=notes)

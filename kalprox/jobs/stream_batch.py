@@ -14,8 +14,9 @@ from kalprox.jobs.stream_job import StreamJob
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRow, PendingRows
 from kalprox.sources import Block
+from kalprox.sources.plain_rows import ParsedRows
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.row_parser import OpenedRow, ParsedRows, RowParser, rows_of, stacked
+from kalprox.sources.row_parser import OpenedRow, RowParser
 from kalprox.sources.times import TimeGoesBack, TimeJumps, check_jumps
 
 __all__ = ["Batch"]
@@ -104,7 +105,7 @@ class Batch:
                 return output_columns(learner, block, classes, job.level, ends, alone=alone)
             made = []
             for i, time in enumerate(block.times):  # each row at its own time, until which what is known has faded
-                row, later = rows_of(block, [i]), None
+                row, later = block.at([i]), None
                 with contextlib.suppress(ValueError):  # older than the last row: it is predicted by what is known now
                     later = learner.state.ahead(float(time)).belief
                 made.append(output_columns(learner, row, classes, job.level, ends, alone=alone, later=later))
@@ -165,7 +166,7 @@ class Batch:
             return
         usual = [] if self.learned is None else [self.learned]
         order = np.argsort([*self.learned_at, *(i for i, _, _ in found)], kind="stable")
-        self.learned = rows_of(stacked([*usual, *(block for _, block, _ in found)]), order)
+        self.learned = Block.joined([*usual, *(block for _, block, _ in found)]).at(order)
         self.learned_at = sorted([*self.learned_at, *(i for i, _, _ in found)])
         self.issued = np.column_stack([self.issued, *(issued for _, _, issued in found)])[:, order]
 
@@ -221,7 +222,7 @@ class Batch:
                     refused[j] = one
             for j, why in refused.items():
                 self._refuse(self.learned_at[j], why)
-            self.learned = rows_of(block, kept) if kept else None
+            self.learned = block.at(kept) if kept else None
             self.issued, self.learned_at = self.issued[:, kept], [self.learned_at[j] for j in kept]
 
     def _learn_accepted(self, learner: Learner, rows: Block) -> None:

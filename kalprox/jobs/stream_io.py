@@ -14,9 +14,10 @@ import numpy as np
 
 from kalprox.base.text import csv_line
 from kalprox.jobs.predict import output_names
-from kalprox.sources.files import STDIN, Replay, SourceError
-from kalprox.sources.readers import reader
+from kalprox.sources.files import STDIN, SourceError
+from kalprox.sources.readers import Reading
 from kalprox.sources.readers.csv import CsvReader
+from kalprox.sources.readers.notation import Notation
 from kalprox.sources.readers.text import BOM
 from kalprox.sources.records import Records
 from kalprox.sources.row_parser import Style
@@ -46,8 +47,8 @@ class StreamInput:
         The default is found in the header and the first row.
     max_record, is_whole, reading
         See `kalprox.sources.records.Records`.
-    **numbers
-        How numbers are written, decimal, thousands and units; see `kalprox.sources.table.Table`.
+    **marks
+        Those in numbers; see `kalprox.sources.readers.notation.Notation`.
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class StreamInput:
         max_record: int = 1 << 20,
         is_whole: bool = True,
         reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        **numbers: Any,
+        **marks: Any,
     ) -> None:
         if format is not None and format not in FORMATS:
             raise SourceError(f"format must be one of {', '.join(FORMATS)} for a stream; got {format!r}.")
@@ -73,15 +74,15 @@ class StreamInput:
         self._header = b""
         first = self.records.begin().removeprefix(BOM).lstrip()
         if format == "jsonl" or (format is None and first[:1] == b"{"):
-            self.style = Style(**numbers)
+            self.style = Style(notation=Notation(**marks))
             return
         self.records.split_by(delimiter or ("\t" if format == "tsv" else ","))
         head = self.records.peek(3 if first[:4].lower() == b"sep=" else 2)  # the header, and the first row
-        options: dict[str, Any] = {"delimiter": delimiter, "max_record": max_record, **numbers}
-        opened = reader(STDIN, format=format or "csv", stdin=Replay(io.BytesIO(head)), **options)
+        how = Reading(format=format or "csv", delimiter=delimiter, max_record=max_record, stdin=io.BytesIO(head))
+        opened = how.open(STDIN)
         assert isinstance(opened, CsvReader)
         header, begin = opened.header()
-        self.style = Style(header, opened.delimiter, **numbers)
+        self.style = Style(header, opened.delimiter, Notation(**marks))
         self.records.split_by(opened.delimiter)
         self._header = head[:begin]
         self.records.advance(begin)

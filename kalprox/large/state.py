@@ -420,6 +420,8 @@ def _designed(source: Source, design: Design) -> Source:
     """Return a source of the inputs of h. Those of a sparse X are made once, and not in every pass."""
     if not isinstance(source, ArraySource) or not source.keep_sparse:
         return MappedSource(source, design.block)
-    about: dict[str, Any] = {name: getattr(source, name) for name in ("counts", "squares", "groups", "times", "noise")}
+    about: dict[str, Any] = {
+        name: getattr(source.rows, name) for name in ("counts", "squares", "groups", "times", "noise")
+    }
     X = design.rows(source.X, source.offset)
     return ArraySource(X, source.y, source.weights, keep_sparse=True, **about)

@@ -1,6 +1,7 @@
 """Arrays in memory as a source."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,13 +36,13 @@ class ArraySource:
     weights : array of shape (n,), optional
         The weights of the rows. Rows of weight 0 may hold anything.
     block_rows : int
-    counts, squares, groups, offset, times, noise, missing : array of shape (n,), missing (n, d), optional
-        Those of the blocks; see `Block`.
     gaps : bool
         Whether X may have NaN, for features that are missing.
     keep_sparse : bool
         Whether blocks of a sparse matrix stay sparse, in the format CSR. All rows are then one block: a pass takes
         little more than they do.
+    **of_rows : arrays of shape (n,), missing of shape (n, d)
+        The counts, squares, groups, offset, times, noise and missing features of the rows; see `Block`.
     """
 
     def __init__(
@@ -51,22 +52,14 @@ class ArraySource:
         weights: Array | None = None,
         *,
         block_rows: int = 1 << 14,
-        counts: Array | None = None,
-        squares: Array | None = None,
-        groups: Array | None = None,
-        offset: Array | None = None,
-        times: Array | None = None,
-        noise: Array | None = None,
-        missing: Array | None = None,
         gaps: bool = False,
         keep_sparse: bool = False,
+        **of_rows: Array | None,
     ) -> None:
         self.sparse, self.keep_sparse = hasattr(X, "toarray"), keep_sparse and hasattr(X, "toarray")
         X = X.tocsr() if self.keep_sparse else X
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
-        self.counts, self.squares, self.groups, self.offset = counts, squares, groups, offset
-        self.times, self.noise, self.missing = times, noise, missing
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -79,6 +72,8 @@ class ArraySource:
         check_finite("y", masked(self.weights, self.y))
         if xp is np and not self.sparse and not gaps:
             check_usable(self.X, self.y, self.weights)
+        self.rows = rows = Block(self.X, self.y, self.weights, **of_rows)  # type: ignore[arg-type]
+        self.groups, self.offset, self.times, self.noise = rows.groups, rows.offset, rows.times, rows.noise
 
     def __iter__(self) -> Iterator[Block]:
         return self.blocks_in_order()
@@ -88,12 +83,8 @@ class ArraySource:
         n = len(self.y)
         size = n if self.keep_sparse or (whole and not self.sparse) else self.block_rows
         for i in range(0, n, size):
-            rows = slice(i, i + size)
-            X = self.X if size >= n else self.X[rows]
-            X = X.toarray() if self.sparse and not self.keep_sparse else X
-            names = ("weights", "counts", "squares", "groups", "offset", "times", "noise", "missing")
-            parts: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
-            yield Block(X, self.y[rows], **parts)
+            rows = self.rows.part(i, i + size)
+            yield replace(rows, X=rows.X.toarray()) if self.sparse and not self.keep_sparse else rows
 
     def faded(self, forget: Forgetting, kind: str) -> "ArraySource":
         """The same rows with their weights as they are once all rows have come, each fading those before it.
@@ -116,11 +107,13 @@ class ArraySource:
         if n < least:
             return None
         drawn = np.sort(np.random.default_rng(0).integers(n, size=rows))
-        weights = np.full(rows, n / rows) if self.weights is None else self.weights[drawn] * (n / rows)
-        counts, squares = (None if a is None else a[drawn] * (n / rows) for a in (self.counts, self.squares))
-        offset = None if self.offset is None else self.offset[drawn]
-        about: dict[str, Any] = {"offset": offset, "keep_sparse": self.keep_sparse}
-        return ArraySource(self.X[drawn], self.y[drawn], weights, counts=counts, squares=squares, **about)
+        found, scale = self.rows.at(drawn), n / rows
+        weights, counts, squares = (
+            None if a is None else a * scale for a in (found.weights, found.counts, found.squares)
+        )
+        weights = np.full(rows, scale) if weights is None else weights
+        about: dict[str, Any] = {"offset": found.offset, "keep_sparse": self.keep_sparse}
+        return ArraySource(found.X, found.y, weights, counts=counts, squares=squares, **about)
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""

@@ -15,11 +15,11 @@ import scipy.sparse
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.sources.notes import NO_NOTES, Notes
-from kalprox.sources.quarantine import BadRow
 
 __all__ = ["Block", "Counts", "Folded", "MappedSource", "Source", "concatenated", "fold_blocks"]
 
 _MAX_SIDES = 64
+_OF_ROWS = ("X", "y", "weights", "groups", "counts", "squares", "offset", "times", "noise", "missing")  # of `Block`
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -39,7 +39,8 @@ class Block:
     read : int, optional
         The number of rows read, bad rows included. The default is the number of good rows.
     bad : sequence of BadRow
-        The rows that were refused, in the order of reading.
+        The rows that were refused, in the order of reading. Of a table whose rows have no place yet, a sequence of
+        `Cell`; see `kalprox.sources.table_columns.TableColumns.encode`.
     place : Any
         Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
     groups : array of shape (b,), or None
@@ -64,7 +65,7 @@ class Block:
     y: Array = leaf("n,o", rows=True)  # None where only predictions are asked for
     weights: Array | None = leaf("n", sign="nonnegative", default=None)
     read: int = leaf(given=True, default=-1)
-    bad: Sequence[BadRow] = leaf(given=True, default=())
+    bad: Sequence[Any] = leaf(given=True, default=())
     place: Any = leaf(given=True, default=None)
     groups: Array | None = None
     counts: Array | None = leaf("n", default=None)
@@ -93,19 +94,17 @@ class Block:
 
     def at(self, rows: Any) -> "Block":
         """Some of the good rows, given as a slice, by their numbers or by a mask, without such an account."""
-        names = ("weights", "groups", "offset", "times", "noise", "missing")
-        about: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
-        return Block(self.X[rows], self.y[rows], **about)
+        of_rows: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in _OF_ROWS}
+        return Block(**of_rows)
 
     @classmethod
     def joined(cls, blocks: Sequence["Block"]) -> "Block":
         """The good rows of blocks one after the other; if some blocks have weights, those of the others are 1."""
         if any(block.weights is not None for block in blocks):
             blocks = [block.weighted() for block in blocks]
-        names = ("X", "y", "weights", "groups", "offset", "times", "noise", "missing")
-        columns = {name: [getattr(block, name) for block in blocks] for name in names}
-        about: dict[str, Any] = {name: None if a[0] is None else np.concatenate(a) for name, a in columns.items()}
-        return cls(**about)
+        columns = {name: [getattr(block, name) for block in blocks] for name in _OF_ROWS}
+        of_rows: dict[str, Any] = {name: None if a[0] is None else concatenated(a) for name, a in columns.items()}
+        return cls(**of_rows)
 
     def weighted(self) -> "Block":
         """The block with weights, 1 if it had none."""

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.checks import LARGEST
-from kalprox.sources._arrow import pa, pc
-from kalprox.sources.arrow_arrays import from_bytes, from_numpy, to_numpy
-from kalprox.sources.cell_types import is_number, plain
+from kalprox.sources.arrow import from_bytes, from_numpy, is_number, pa, pc, plain, to_numpy
 from kalprox.sources.labels import label_of
 from kalprox.sources.levels import LevelIndex, level_hash
 from kalprox.sources.quarantine import Reason

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.sources._arrow import pa
+from kalprox.sources.arrow import pa, plain
 from kalprox.sources.cell_parsing import MISSING, Faults, cell_labels, distinct_cells, parse_levels, shown
-from kalprox.sources.cell_types import plain
 from kalprox.sources.encoding import one_hot
 from kalprox.sources.files import SourceError
 from kalprox.sources.labels import label_of

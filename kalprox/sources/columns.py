@@ -1,32 +1,28 @@
 """Which columns of a table are used, and the rows of a table as arrays."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import hash_levels, parse_booleans, parse_days, parse_levels, parse_numbers
-from kalprox.sources.cell_types import is_number, plain
-from kalprox.sources.classes import TargetClasses
-from kalprox.sources.encoding import BadCells, CellNotes, one_hot, put_columns, without_gaps, without_unseen
-from kalprox.sources.files import STDIN, SourceError
-from kalprox.sources.files import stdin as standard_input
+from kalprox.sources.encoding import Cells, one_hot, put_columns, without_unseen
+from kalprox.sources.files import SourceError
 from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
-from kalprox.sources.inference import first_rows, holds_dates, infer_features
+from kalprox.sources.inference import Inference, holds_dates, infer_features
 from kalprox.sources.level_scan import most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex, in_order
 from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["BINS", "SPOOL", "Columns"]
+__all__ = ["BINS", "Columns"]
 
-Levels = Mapping[str, Sequence[str] | None]
 BINS = 1024  # of a hashed feature, by default
 _WORDS = 64  # of a cell, by which the memory of sparse rows is reckoned
-SPOOL = 1 << 34  # bytes of standard input to store, by default
 
 
 @dataclass(frozen=True)
@@ -35,42 +31,21 @@ class Columns(TableColumns):
 
     Parameters
     ----------
-    target, weight : str, optional
-        The names of the target and of the weights.
-    numeric : tuple of str
-        The features that are used as they are.
+    target, weight, numeric, booleans, dates, unseen, cluster, classes, offset, exposure, low, high, time, time_is_date
+        See `TableColumns`.
     categorical : dict of str to tuple of str
         The features that are one-hot encoded, with their levels.
-    dates : tuple of str
-        The features that are dates: ISO 8601 text, dates or timestamps, encoded as days since 1970-01-01.
     drop_first : bool
         Whether the first level of every categorical feature, and the first bin of every hashed one, has no column: the
         coefficients of the others are then differences from this reference.
-    unseen : {"zero", "reject"}
-        What becomes of a level that is not listed: a row of zeros, as the reference has, or a bad row.
     features : tuple of str
         All features, in the order of their columns. The default is numeric, categorical, dates, hashed.
-    cluster : str, optional
-        The name of the column whose cells say which cluster a row belongs to, for clustered standard errors. Its cells
-        may be of any type; they are read as text, see `kalprox.sources.labels.label_of`.
-    booleans : tuple of str
-        The numeric features that are true or false, read as 1 and 0: text may spell them so.
     hashed : dict of str to int
         The features whose levels are put into bins, which are one-hot encoded, with the number of bins: a level belongs
         to bin `kalprox.sources.levels.level_hash(level) % bins`. No level is unknown; some share a bin.
     full : tuple of str
         The categorical and hashed features that keep their first level with `drop_first`. Without an intercept, one of
         them takes its place.
-    classes : tuple of str
-        The classes of the target, if its cells are classes; see `kalprox.sources.classes.encode_classes` for y.
-    offset, exposure : str, optional
-        A column that is added to the linear predictor, and one whose log is added to it.
-    low, high : float, optional
-        The least and the largest possible target, such as 0 for counts: others are bad cells.
-    time : str, optional
-        The column of the times of the rows, for forgetting by time.
-    time_is_date : bool
-        Whether its cells are dates, which count in days.
     gaps : bool
         Whether features may be missing: their columns of X are then NaN. Otherwise a missing cell is a bad one.
     unlabelled : bool
@@ -98,25 +73,15 @@ class Columns(TableColumns):
         *("booleans", "hashed", "full", "gaps", "unlabelled", "shared", "words", "hash_bits", "sparse"),
     )
 
-    target: str | None = None
-    weight: str | None = None
-    numeric: tuple[str, ...] = ()
+    _TUPLES = (*TableColumns._TUPLES, "full", "shared", "words")
+
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    dates: tuple[str, ...] = ()
-    drop_first: bool = False
+    _: KW_ONLY
     unseen: str = "zero"
+    drop_first: bool = False
     features: tuple[str, ...] = ()
-    cluster: str | None = None
-    booleans: tuple[str, ...] = ()
     hashed: Mapping[str, int] = field(default_factory=dict)
     full: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    offset: str | None = None
-    exposure: str | None = None
-    low: float | None = None
-    high: float | None = None
-    time: str | None = None
-    time_is_date: bool = False
     gaps: bool = False
     unlabelled: bool = False
     shared: tuple[str, ...] = ()
@@ -125,20 +90,10 @@ class Columns(TableColumns):
     sparse: bool = False
 
     def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
-        put("numeric", tuple(self.numeric))
-        put("dates", tuple(self.dates))
-        put("booleans", tuple(self.booleans))
-        put("categorical", {name: tuple(levels) for name, levels in self.categorical.items()})
-        put("hashed", dict(self.hashed))
-        put("full", tuple(self.full))
-        put("classes", tuple(self.classes))
-        put("shared", tuple(self.shared))
-        put("words", tuple(self.words))
-        kinds = (*self.numeric, *self.categorical, *self.dates, *self.hashed, *self.shared)
-        put("features", tuple(self.features) or kinds)
+        super().__post_init__()
+        categorical = {name: tuple(levels) for name, levels in self.categorical.items()}
+        kinds = (*self.numeric, *categorical, *self.dates, *self.hashed, *self.shared)
+        self._set(categorical=categorical, hashed=dict(self.hashed), features=tuple(self.features) or kinds)
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
             raise SourceError("Every feature must be in exactly one of numeric, categorical, dates, hashed and shared.")
         if self.shared or self.hash_bits:
@@ -198,33 +153,16 @@ class Columns(TableColumns):
         files: Sequence[Path],
         target: str | None,
         features: Sequence[str] | None = None,
-        categorical: Sequence[str] | Levels | None = None,
-        dates: Sequence[str] = (),
-        weight: str | None = None,
-        rows: int = 10_000,
-        max_levels: int = 1000,
+        *,
         drop_first: bool = False,
         unseen: str = "reject",
-        *,
         contrast: str = "reference",
         intercept: bool = True,
         hashed: Mapping[str, int | None] | None = None,
         words: Sequence[str] = (),
         hash_bits: int | None = None,
         sparse: bool = False,
-        spool: int = SPOOL,
-        watch: Callable[[str], None] = lambda text: None,
-        skip_unreadable: bool = False,
-        cluster: str | None = None,
-        exclude: Sequence[str] = (),
-        samples: bool = True,
-        classes: TargetClasses | None = None,
-        offset: str | None = None,
-        exposure: str | None = None,
-        low: float | None = None,
-        high: float | None = None,
-        time: str | None = None,
-        **options: Any,
+        **known: Any,
     ) -> "Columns":
         """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
 
@@ -235,21 +173,12 @@ class Columns(TableColumns):
         Parameters
         ----------
         files : sequence of Path
-        target, weight : str, optional
+        target : str, optional
         features : sequence of str, optional
             The default is all columns that have a name, except target, weight, cluster and `exclude`.
-        categorical : sequence of str, or dict of str to levels, optional
-            Features to one-hot encode even if their cells are numbers, with their levels where they are known: the
-            first level is then the reference.
-        dates : sequence of str
-            Features that are dates, also where most of their cells are not.
-        rows : int
-            The number of rows to infer the types from.
-        max_levels : int
-            The largest number of levels of a categorical feature that are found; more are an error.
         drop_first : bool
             Whether the reference is the first level in sorted order, instead of the most frequent one.
-        unseen, cluster : see `Columns`
+        unseen : see `Columns`
         contrast : {"reference", "full"}
             How levels are encoded. "reference": the most frequent level of a feature (the first one in a tie) has no
             column, and the coefficients of the others are differences from it. "full": every level has a column.
@@ -264,40 +193,24 @@ class Columns(TableColumns):
             The size of the hashed space, 2^hash_bits columns; 10 by default, if there are `words`.
         sparse : bool
             Whether rows are sparse; see `Columns`.
-        spool : int
-            The largest number of bytes of standard input to store in a temporary file, where levels must be found.
-        watch : callable
-            Called with a sentence before levels are looked for, where that may take long.
-        skip_unreadable : see `kalprox.sources.table.Table`
-        exclude : sequence of str
-            Columns to leave out.
-        samples : bool
-            Whether error messages may contain values of cells.
-        classes : TargetClasses, optional
-            That the cells of the target are classes, and what is known of them. The default is a target of numbers.
-        offset, exposure, low, high, time : see `Columns`
-        **options
-            How files are read; see `kalprox.sources.readers.reader`.
+        **known
+            What is known of the columns, and how files are read; see `kalprox.sources.inference.Inference`.
 
         Returns
         -------
         Columns
         """
-        if STDIN in files:
-            options["stdin"] = standard_input(options.get("stdin"))
+        inference = Inference(files=files, **known)
         if hash_bits is not None:
             check_bits(hash_bits, sparse=sparse)
         if contrast not in ("reference", "full") or (drop_first and contrast == "full"):
             raise SourceError(
                 f"contrast must be 'reference' or 'full', and 'reference' with drop_first; got {contrast!r}."
             )
-        needed = [name for name in (target, weight, offset, exposure, cluster, time) if name is not None]
-        names = None if features is None else list(dict.fromkeys([*needed, *features]))
-        first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable, exclude=exclude)
-        first = replace(first, samples=samples)
-        time_is_date = time is not None and holds_dates(first, time)
-        no_numbers = [cluster, *([target] if classes else []), *([time] if time_is_date else [])]
-        numbers = [name for name in needed if name not in no_numbers]
+        targets = [] if target is None else [target]
+        needed, exclude, classes = inference.needed(targets), inference.exclude, inference.classes
+        first = inference.first_rows(targets, features)
+        time_is_date = holds_dates(first, inference.time)
         if features is None:
             features = [name for name in first.table.column_names if name not in needed]
         features = [name for name in features if name not in exclude]
@@ -305,8 +218,7 @@ class Columns(TableColumns):
             raise SourceError(
                 f"{first.file}: there must be at least one column besides {', '.join(map(repr, needed))}."
             )
-        given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
-        bins = dict(hashed or {})
+        given, bins = inference.levels, dict(hashed or {})
         if both := [name for name in given if name in bins or name in words]:
             raise SourceError(f"Column {both[0]!r} must be either categorical or hashed, not both.")
         if both := [name for name in words if name in bins]:
@@ -317,40 +229,35 @@ class Columns(TableColumns):
             raise SourceError("hash_bits needs hashed features, or words: there is nothing to put into the columns.")
         bins = {name: n for name, n in bins.items() if name not in shared}
         texts = dict.fromkeys([*bins, *shared])
-        kinds = infer_features(first, numbers, features, given | texts, dates, [str(target)])
+        numbers = inference.numbers(targets, time_is_date=time_is_date)
+        kinds = infer_features(first, numbers, features, given | texts, inference.dates, targets)
         if missed := [name for name in shared if name not in kinds.levels]:
             raise SourceError(f"Column {missed[0]!r} must be either hashed or a date, not both.")
-        levels = {name: known for name, known in kinds.levels.items() if name not in texts}
-        unknown = [name for name, known in levels.items() if known is None]
-        unknown += [str(target)] if classes and not classes.listed else []
+        levels = {name: found for name, found in kinds.levels.items() if name not in texts}
+        unknown = [name for name, found in levels.items() if found is None]
+        unknown += targets if classes and not classes.listed else []
         missing = {name: is_number(plain(first.table.column(name)).type) for name in unknown}
-        found = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch, classes=classes)
+        counts = scan_levels(inference, missing, target)
         arranged = in_order if drop_first or contrast == "full" else most_frequent_first
         encoded = [name for name in features if name in kinds.levels and name not in shared]
         columns = cls(
             target,
-            weight,
-            kinds.numeric,
-            {name: arranged(found[name]) if known is None else known for name, known in levels.items()},
-            kinds.dates,
-            contrast == "reference",
-            unseen,
-            tuple(features),
-            cluster=cluster,
+            numeric=kinds.numeric,
+            categorical={name: arranged(counts[name]) if found is None else found for name, found in levels.items()},
+            dates=kinds.dates,
+            drop_first=contrast == "reference",
+            unseen=unseen,
+            features=tuple(features),
             booleans=kinds.booleans,
             hashed={name: n or BINS for name, n in bins.items()},
             full=() if intercept or contrast == "full" else tuple(encoded[:1]),
-            classes=classes.arranged(str(target), found.get(str(target), {})) if classes else (),
-            offset=offset,
-            exposure=exposure,
-            low=low,
-            high=high,
-            time=time,
+            classes=classes.arranged(str(target), counts.get(str(target), {})) if classes else (),
             time_is_date=time_is_date,
             shared=tuple(name for name in features if name in shared),
             words=tuple(words),
             hash_bits=hash_bits or 0,
             sparse=sparse,
+            **inference.roles(),
         )
         if not columns.names:
             raise SourceError(
@@ -358,7 +265,8 @@ class Columns(TableColumns):
             )
         return columns
 
-    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> Any:
+    def _encoded_features(self, cells: Cells) -> Any:
+        table = cells.table
         X = np.empty((table.num_rows, len(self.names) - (0 if self._space is None else self._space.size)))
         numbers: dict[int, np.ndarray] = {}
         at = 0
@@ -366,7 +274,7 @@ class Columns(TableColumns):
             column, width = table.column(name), len(self._encoded_names(name))
             if name in self.hashed:
                 hashes, codes, faults = hash_levels(column)
-                notes.note_hashed(name, self.hashed[name], hashes)
+                cells.note_hashed(name, self.hashed[name], hashes)
                 in_bins = (hashes % np.uint64(self.hashed[name])).astype(np.int64) - (name in self.references)
                 one_hot(np.append(in_bins, -1)[codes], X[:, at : at + width])
             elif name in self.shared:
@@ -375,34 +283,36 @@ class Columns(TableColumns):
                 codes, faults = parse_levels(column, self._level_indices[name])
                 one_hot(codes, X[:, at : at + width])
                 if self.unseen == "zero":
-                    notes.note_unknown(name, faults)
+                    cells.note_unknown(name, faults)
                     faults = without_unseen(faults)
             elif name in self.dates:
                 numbers[at], faults = parse_days(column)
             else:
                 numbers[at], faults = (parse_booleans if name in self.booleans else parse_numbers)(column)
-                notes.note_rounded(name, numbers[at])
+                cells.note_rounded(name, numbers[at])
             if self.gaps:
-                faults = without_gaps(name, faults, notes, numbers.get(at), X[:, at : at + width])
-            bad.note(name, faults)
+                faults, missing = cells.without_missing(name, faults, numbers.get(at))
+                if at not in numbers:  # which are NaN where they are missing
+                    X[missing, at : at + width] = np.nan
+            cells.refuse(name, faults)
             at += width
         put_columns(numbers, X)
-        return X if self._space is None else self._with_hashed(X, table, self._space, bad, notes)
+        return X if self._space is None else self._with_hashed(X, cells, self._space)
 
-    def _with_hashed(self, own: np.ndarray, table: Any, space: HashedSpace, bad: BadCells, notes: CellNotes) -> Any:
+    def _with_hashed(self, own: np.ndarray, cells: Cells, space: HashedSpace) -> Any:
         """Return X: the columns of their own that features have, and the columns that features share."""
         found = []
         for name in self.shared:
-            found.append(hashed_entries(space, name, table.column(name), words=name in self.words))
-            bad.note(name, found[-1].faults)
-        notes.note_hashed(" + ".join(self.shared), space.size, np.unique(np.concatenate([one.hashes for one in found])))
+            found.append(hashed_entries(space, name, cells.table.column(name), words=name in self.words))
+            cells.refuse(name, found[-1].faults)
+        cells.note_hashed(" + ".join(self.shared), space.size, np.unique(np.concatenate([one.hashes for one in found])))
         rows, places, values = (np.concatenate([one[i] for one in found]) for i in range(3))
         if self.sparse:
             from scipy.sparse import coo_array, csr_array, hstack
 
-            shape = (table.num_rows, space.size)
+            shape = (len(own), space.size)
             return hstack([csr_array(own), coo_array((values, (rows, places)), shape=shape)], format="csr")
-        X = np.zeros((table.num_rows, len(self.names)))
+        X = np.zeros((len(own), len(self.names)))
         X[:, : own.shape[1]] = own
         np.add.at(X, (rows, own.shape[1] + places), values)  # two features of a row may share a column
         return X

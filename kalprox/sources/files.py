@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 __all__ = [
     "FORMATS",
     "MAX_RECORD",
+    "READERS",
     "STDIN",
     "Replay",
     "Snapshot",
@@ -51,6 +52,13 @@ FORMATS = {
     ".jsonl.gz": "jsonl.gz",
     ".ndjson.gz": "jsonl.gz",
 }
+READERS = {
+    "parquet": "parquet.ParquetReader",
+    "arrow": "arrow.ArrowReader",
+    "csv": "csv.CsvReader",
+    "tsv": "csv.CsvReader",
+    "jsonl": "jsonl.JsonReader",
+}  # what reads each format, in kalprox.sources.readers
 MAX_RECORD = 1 << 24  # bytes of a record of a text file, by default
 _PIECES, _PIECE = 1 << 10, 1 << 20  # of a file that its fingerprint covers: their number, and bytes of each
 _THREADS = 8  # that take fingerprints

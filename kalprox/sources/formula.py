@@ -3,22 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.checks import LARGEST
-from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_levels, parse_numbers, why_bad
+from kalprox.sources.cell_parsing import parse_days, parse_levels, why_bad
 from kalprox.sources.cell_parsing import shown as cell_shown
-from kalprox.sources.encoding import BadCells, CellNotes, impossible
+from kalprox.sources.encoding import Cells, impossible
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_functions import context, load_formulaic, transform_state
 from kalprox.sources.formula_syntax import Factor, marked, marked_names, parse_factor, unmarked
 from kalprox.sources.levels import LevelIndex
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["FormulaColumns", "factor_matrix", "number_frame"]
@@ -35,57 +35,36 @@ class FormulaColumns(TableColumns):
 
     Parameters
     ----------
+    target : str, optional
+        The left-hand side: a column, or an expression such as log(y). Of classes, it is a column.
+    numeric, booleans, dates : tuple of str
+        The columns of the right-hand side that are numbers; those of them that are true or false; those that are dates.
+    unseen : {"reject"}
+        What becomes of a level that is not listed: a bad row.
+    weight, cluster, classes, offset, exposure, low, high, time, time_is_date
+        See `TableColumns`.
     terms : tuple of tuple of str
         The terms, each as a list of factors; see `kalprox.sources.formula_syntax`.
     intercept : bool
         Whether the formula has an intercept. The levels of a factor then have a reference.
-    target : str, optional
-        The left-hand side: a column, or an expression such as log(y).
-    weight, cluster : str, optional
-        See `Columns`.
-    numeric, booleans, dates : tuple of str
-        The columns of the right-hand side that are numbers; those of them that are true or false; those that are dates.
     levels : dict of str to tuple of str
         The columns whose cells are levels, with their levels. The first level is the reference, unless a contrast
         names another one.
-    classes : tuple of str
-        The classes of the target, if its cells are classes; the left-hand side is then a column.
-    offset, exposure, low, high, time, time_is_date
-        See `Columns`.
     state : dict of str to dict
         For each expression such as center(x) or bs(x, df=5) the mean of all rows, the knots, and so on; see
         `kalprox.sources.formula_functions`.
-    unseen : {"reject"}
-        What becomes of a level that is not listed: a bad row.
     """
 
+    _: KW_ONLY
     terms: tuple[tuple[str, ...], ...]
     intercept: bool = True
-    target: str | None = None
-    weight: str | None = None
-    cluster: str | None = None
-    numeric: tuple[str, ...] = ()
-    booleans: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    unseen: str = "reject"
-    classes: tuple[str, ...] = ()
-    offset: str | None = None
-    exposure: str | None = None
-    low: float | None = None
-    high: float | None = None
-    time: str | None = None
-    time_is_date: bool = False
 
     def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
-        put("terms", tuple(tuple(term) for term in self.terms))
-        for name in ("numeric", "booleans", "dates", "classes"):
-            put(name, tuple(getattr(self, name)))
-        put("levels", {name: tuple(levels) for name, levels in self.levels.items()})
+        super().__post_init__()
+        terms, levels = tuple(map(tuple, self.terms)), {name: tuple(known) for name, known in self.levels.items()}
+        self._set(terms=terms, levels=levels)
         if self.unseen != "reject":
             raise SourceError(
                 "unseen must be 'reject' with a formula: the zeros of an unknown level would be those of the reference."
@@ -161,27 +140,26 @@ class FormulaColumns(TableColumns):
         numbers = (name for name in self.numeric if name not in self.booleans)
         return self._wanted(numbers, (*self.levels, *self.booleans))
 
-    def _encoded_target(self, table: Any, bad: BadCells, notes: CellNotes) -> np.ndarray:
+    def _encoded_target(self, cells: Cells) -> np.ndarray:
         if self.classes:
-            return super()._encoded_target(table, bad, notes)
+            return super()._encoded_target(cells)
         assert self.target is not None
-        y = factor_matrix(self.target, number_frame(table, self.left, (), (), bad, notes))[:, 0]
-        _note_values(bad, table, y[:, None], [self.target], [list(self.left)])
+        y = factor_matrix(self.target, number_frame(cells, self.left, (), ()))[:, 0]
+        _refuse_values(cells, y[:, None], [self.target], [list(self.left)])
         for at in np.flatnonzero(impossible(y, self.low, self.high)).tolist():
-            value = cell_shown(table.column(self.left[0]), at)
-            bad.cells.setdefault(at, Cell(at, self.target, Reason.IMPOSSIBLE, value))
+            value = cell_shown(cells.table.column(self.left[0]), at)
+            cells.refuse_value(Cell(at, self.target, Reason.IMPOSSIBLE, value))
         return y
 
-    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> Any:
+    def _encoded_features(self, cells: Cells) -> Any:
         """X. A term that is not finite makes a bad row."""
         pandas = load_formulaic("pandas")
-        frame = number_frame(table, self.numeric, self.booleans, self.dates, bad, notes)
+        frame = number_frame(cells, self.numeric, self.booleans, self.dates)
         for name, levels in self.levels.items():
-            codes, faults = parse_levels(table.column(name), self._level_indices[name])
-            bad.note(name, faults)
+            codes = cells.parsed(name, partial(parse_levels, known=self._level_indices[name]))
             frame[name] = pandas.Categorical.from_codes(np.maximum(codes, 0), categories=list(levels))
-        X = np.ascontiguousarray(_evaluate(self._spec, frame, table.num_rows)[:, self.intercept :])
-        _note_values(bad, table, X, self.names, self._columns_of_names)
+        X = np.ascontiguousarray(_evaluate(self._spec, frame, cells.table.num_rows)[:, self.intercept :])
+        _refuse_values(cells, X, self.names, self._columns_of_names)
         return X
 
     @cached_property
@@ -206,19 +184,10 @@ class FormulaColumns(TableColumns):
         return _model_matrix(_formula(terms), frame, known).model_spec
 
 
-def number_frame(
-    table: Any, numbers: Iterable[str], booleans: Sequence[str], dates: Iterable[str], bad: BadCells, notes: CellNotes
-) -> dict[str, Any]:
+def number_frame(cells: Cells, numbers: Iterable[str], booleans: Sequence[str], dates: Iterable[str]) -> dict[str, Any]:
     """Some columns of a table as numbers, of which those of `booleans` may be true or false, and some as days."""
-    frame = {}
-    for name in numbers:
-        frame[name], faults = (parse_booleans if name in booleans else parse_numbers)(table.column(name))
-        bad.note(name, faults)
-        notes.note_rounded(name, frame[name])
-    for name in dates:
-        frame[name], faults = parse_days(table.column(name))
-        bad.note(name, faults)
-    return frame
+    frame = {name: cells.numbers(name, booleans=name in booleans) for name in numbers}
+    return frame | {name: cells.parsed(name, parse_days) for name in dates}
 
 
 def factor_matrix(text: str, frame: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -270,12 +239,11 @@ def _evaluate(spec: Any, frame: Mapping[str, Any], n: int) -> np.ndarray:
     return np.array(_model_matrix(spec, frame), np.float64)
 
 
-def _note_values(bad: BadCells, table: Any, values: np.ndarray, names: list[str], columns: list[list[str]]) -> None:
+def _refuse_values(cells: Cells, values: np.ndarray, names: list[str], columns: list[list[str]]) -> None:
     """Add a bad cell for the first value of each row that is not finite or too large."""
     wrong = ~(np.abs(values) <= LARGEST)
     for at in np.flatnonzero(wrong.any(axis=1)).tolist():
-        if at not in bad.cells:
-            j = int(np.argmax(wrong[at]))
-            value = cell_shown(table.column(columns[j][0]), at) if columns[j] else ""
-            outside = "bs(" in names[j] and np.isnan(values[at, j])
-            bad.cells[at] = Cell(at, names[j], Reason.OUTSIDE if outside else why_bad(values[at, j]), value)
+        j = int(np.argmax(wrong[at]))
+        value = cell_shown(cells.table.column(columns[j][0]), at) if columns[j] else ""
+        outside = "bs(" in names[j] and np.isnan(values[at, j])
+        cells.refuse_value(Cell(at, names[j], Reason.OUTSIDE if outside else why_bad(values[at, j]), value))

@@ -2,26 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, parse_labels, separated
-from kalprox.sources.cell_types import is_number, plain
-from kalprox.sources.classes import TargetClasses
-from kalprox.sources.columns import SPOOL
-from kalprox.sources.encoding import BadCells, CellNotes
+from kalprox.sources.encoding import Cells
 from kalprox.sources.files import STDIN, SourceError
-from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.formula import FormulaColumns, factor_matrix, number_frame
 from kalprox.sources.formula_functions import scan_of
 from kalprox.sources.formula_syntax import Parsed, parse_factor, parse_formula
-from kalprox.sources.inference import FeatureKinds, FirstRows, first_rows, holds_dates, infer_features
+from kalprox.sources.inference import FeatureKinds, FirstRows, Inference, holds_dates, infer_features
 from kalprox.sources.level_scan import LevelCounts, scan_levels
 from kalprox.sources.levels import in_order
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table import Table
 from kalprox.sources.table_columns import TableColumns
 
@@ -30,28 +28,7 @@ __all__ = ["formula_names", "infer_formula", "infer_formula_of_table"]
 Blocks = Callable[["_Scan"], Iterable[np.ndarray]]
 
 
-def infer_formula(
-    files: Sequence[Path],
-    formula: str,
-    *,
-    categorical: Mapping[str, Sequence[str] | None] | None = None,
-    dates: Sequence[str] = (),
-    weight: str | None = None,
-    cluster: str | None = None,
-    rows: int = 10_000,
-    max_levels: int = 1000,
-    skip_unreadable: bool = False,
-    samples: bool = True,
-    spool: int = SPOOL,
-    watch: Callable[[str], None] = lambda text: None,
-    classes: TargetClasses | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    time: str | None = None,
-    **options: Any,
-) -> FormulaColumns:
+def infer_formula(files: Sequence[Path], formula: str, **known: Any) -> FormulaColumns:
     """The columns of a formula over files.
 
     The kinds of columns are inferred from the first rows. Levels, and the state of center() and scale(), are those of
@@ -62,58 +39,36 @@ def infer_formula(
     files : sequence of Path
     formula : str
         Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
-    categorical : dict of str to levels, optional
-        Columns whose cells are levels, and the levels that are given.
-    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, low,
-    high, time
-        See `Columns.infer`. With classes the left-hand side of the formula is a column.
-    **options
-        How files are read; see `kalprox.sources.readers.reader`.
+    **known
+        What is known of the columns, and how files are read; see `kalprox.sources.inference.Inference`. With classes
+        the left-hand side of the formula is a column.
     """
-    parsed = parse_formula(formula)
-    if parsed.target is None:
-        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
-    if STDIN in files:
-        options["stdin"] = standard_input(options.get("stdin"))
-    roles = _Roles(weight, cluster, offset, exposure, time)
-    needed = [*_left(parsed), *(name for name in roles if name is not None)]
-    names = list(dict.fromkeys([*needed, *_right(parsed)]))
-    first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
-    first = replace(first, samples=samples)
+    parsed, inference = _with_target(formula), Inference(files=files, **known)
+    first = inference.first_rows(_left(parsed), _right(parsed))
 
     def blocks(scan: "_Scan") -> Iterable[np.ndarray]:
         if STDIN in files:
-            watch(f"Storing standard input in a temporary file, to find {scan.needs}.")
-            options["stdin"].store(spool, f"to find {scan.needs}")
-        table = Table(files, scan, skip_unreadable=skip_unreadable, samples=samples, **options)
+            inference.watch(f"Storing standard input in a temporary file, to find {scan.needs}.")
+            inference.replay.store(inference.spool, f"to find {scan.needs}")
+        skip, samples = inference.skip_unreadable, inference.samples
+        table = Table(files, scan, skip_unreadable=skip, samples=samples, **inference.settings())
         return (block.X for block in table.blocks())
 
     found: tuple[str, ...] = ()
-    if classes is not None:
+    if inference.classes is not None:
         target = _class_column(parsed)
-        numbers = {} if classes.listed else {target: is_number(plain(first.table.column(target)).type)}
-        levels = scan_levels(files, numbers, target, 0, options, spool=spool, watch=watch, classes=classes)
-        found = classes.arranged(target, levels.get(target, {}))
-    columns = _columns(first, parsed, categorical or {}, dates, roles, max_levels, blocks, found)
-    return replace(columns, low=low, high=high)
+        numbers = {target: is_number(plain(first.table.column(target)).type)}
+        levels = scan_levels(inference, {} if inference.classes.listed else numbers, target)
+        found = inference.classes.arranged(target, levels.get(target, {}))
+    return _columns(first, parsed, inference, blocks, found)
 
 
-def infer_formula_of_table(
-    formula: str,
-    table: Any,
-    *,
-    weight: str | None = None,
-    cluster: str | None = None,
-    offset: str | None = None,
-    exposure: str | None = None,
-    time: str | None = None,
-    max_levels: int = 1000,
-    classes: TargetClasses | None = None,
-) -> FormulaColumns:
-    """The columns of a formula over a pyarrow table; its text is text, also where it spells numbers."""
-    parsed, first = parse_formula(formula), FirstRows("data", table, text_may_be_number=False)
-    if parsed.target is None:
-        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
+def infer_formula_of_table(formula: str, table: Any, **known: Any) -> FormulaColumns:
+    """The columns of a formula over a pyarrow table; its text is text, also where it spells numbers.
+
+    For what may be known of the columns see `kalprox.sources.inference.Inference`.
+    """
+    parsed, inference = _with_target(formula), Inference(**known)
 
     def blocks(scan: "_Scan") -> Iterable[np.ndarray]:
         encoded = scan.encode(table)
@@ -122,13 +77,20 @@ def infer_formula_of_table(
         return [encoded.X[good]]
 
     found: tuple[str, ...] = ()
-    if classes is not None:
+    if inference.classes is not None:
         column = table.column(target := _class_column(parsed))
         counts = LevelCounts(numbers=is_number(plain(column).type))
         counts.add(column)
-        found = classes.arranged(target, counts.counts)
-    roles = _Roles(weight, cluster, offset, exposure, time)
-    return _columns(first, parsed, {}, (), roles, max_levels, blocks, found)
+        found = inference.classes.arranged(target, counts.counts)
+    return _columns(FirstRows("data", table, text_may_be_number=False), parsed, inference, blocks, found)
+
+
+def _with_target(formula: str) -> Parsed:
+    """The parts of a formula; raise SourceError if it has no left-hand side."""
+    parsed = parse_formula(formula)
+    if parsed.target is None:
+        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
+    return parsed
 
 
 def formula_names(formula: str) -> list[str]:
@@ -159,23 +121,15 @@ def _right(parsed: Parsed) -> list[str]:
 
 
 def _columns(
-    first: FirstRows,
-    parsed: Parsed,
-    given: Mapping[str, Sequence[str] | None],
-    dates: Sequence[str],
-    roles: "_Roles",
-    max_levels: int,
-    blocks: Blocks,
-    classes: tuple[str, ...],
+    first: FirstRows, parsed: Parsed, inference: Inference, blocks: Blocks, classes: tuple[str, ...]
 ) -> FormulaColumns:
     """The columns of a formula, given the first rows and what returns the blocks of a scan."""
+    left, given = _left(parsed), inference.levels
     factors = [parse_factor(text) for term in parsed.terms for text in term]
-    as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | dict(given)
-    dates = [name for name in dates if name not in as_levels]
-    time_is_date = roles.time is not None and holds_dates(first, roles.time)
-    no_numbers = None, roles.cluster, roles.time if time_is_date else None
-    left, numbers = _left(parsed), [name for name in roles if name not in no_numbers]
-    numbers = numbers if classes else [*left, *numbers]
+    as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | given
+    dates = [name for name in inference.dates if name not in as_levels]
+    time_is_date = holds_dates(first, inference.time)
+    numbers = inference.numbers(left, time_is_date=time_is_date)
     kinds = infer_features(first, numbers, _right(parsed), as_levels, dates, left)
     for factor in factors:
         for name in factor.numbers:
@@ -190,7 +144,7 @@ def _columns(
     levels = {name: tuple(given[name] or ()) if given.get(name) else () for name in kinds.levels}
     state: dict[str, dict[str, Any]] = {}
     if open_levels or stateful:
-        scan = _Scan(left, roles, kinds, open_levels, stateful, classes=bool(classes), time_is_date=time_is_date)
+        scan = _Scan(left, inference, kinds, open_levels, stateful, time_is_date=time_is_date)
         scans = [scan_of(text) for text in stateful]
         found: list[set[int]] = [set() for _ in open_levels]
         for X in blocks(scan):
@@ -198,16 +152,16 @@ def _columns(
                 values_of.add(values)
             for seen, codes in zip(found, X.T[len(stateful) :], strict=True):
                 seen.update(np.unique(codes).astype(int).tolist())
-            scan.check(max_levels)
+            scan.check(inference.max_levels)
         for name, seen in zip(open_levels, found, strict=True):  # of good rows
             levels[name] = in_order(level for level, code in scan.levels[name].items() if code in seen)
         if any(not known for known in levels.values()) or any(values_of.count < 2 for values_of in scans):
             raise SourceError(f"{first.file}: there are too few good rows to find {scan.needs}.")
         state = {text: values_of.state(text) for text, values_of in zip(stateful, scans, strict=True)}
     return FormulaColumns(
-        parsed.terms,
-        parsed.intercept,
         parsed.target,
+        terms=parsed.terms,
+        intercept=parsed.intercept,
         numeric=kinds.numeric,
         booleans=kinds.booleans,
         dates=kinds.dates,
@@ -215,18 +169,8 @@ def _columns(
         state=state,
         classes=classes,
         time_is_date=time_is_date,
-        **roles._asdict(),
+        **inference.roles(),
     )
-
-
-class _Roles(NamedTuple):
-    """The columns of the weights, the clusters, the offset, the exposure and the times."""
-
-    weight: str | None = None
-    cluster: str | None = None
-    offset: str | None = None
-    exposure: str | None = None
-    time: str | None = None
 
 
 class _Scan(TableColumns):
@@ -236,18 +180,16 @@ class _Scan(TableColumns):
     def __init__(
         self,
         left: list[str],
-        roles: _Roles,
+        inference: Inference,
         kinds: FeatureKinds,
         levels: list[str],
         stateful: Mapping[str, str],
         *,
-        classes: bool,
         time_is_date: bool,
     ) -> None:
-        self.weight, self.cluster, self.offset, self.exposure, self.time = roles
-        self.time_is_date, self.booleans, self.dates = time_is_date, kinds.booleans, kinds.dates
-        self.numbers = [*([] if classes else left), *kinds.numeric]
-        self.labels = left if classes else []
+        super().__init__(**inference.roles(), time_is_date=time_is_date, booleans=kinds.booleans, dates=kinds.dates)
+        self.numbers = [*([] if inference.classes else left), *kinds.numeric]
+        self.labels = left if inference.classes else []
         self.inner = dict(stateful)
         self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
 
@@ -270,26 +212,18 @@ class _Scan(TableColumns):
         wanted = self._wanted(numbers, (*self.levels, *self.booleans))
         return replace(wanted, labels=(*wanted.labels, *self.labels))
 
-    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> np.ndarray:
-        frame = number_frame(table, self.numbers, self.booleans, self.dates, bad, notes)
+    def _encoded_features(self, cells: Cells) -> np.ndarray:
+        frame = number_frame(cells, self.numbers, self.booleans, self.dates)
         for name in self.labels:
-            bad.note(name, parse_labels(table.column(name))[1])
-        X = np.empty((table.num_rows, len(self.names)))
+            cells.parsed(name, parse_labels)
+        X = np.empty((cells.table.num_rows, len(self.names)))
         for j, inner in enumerate(self.inner.values()):
             X[:, j] = factor_matrix(inner, frame)[:, 0]
         for j, name in enumerate(self.levels, len(self.inner)):
-            X[:, j], faults = self._codes(name, table.column(name))
-            bad.note(name, faults)
+            X[:, j] = cells.parsed(name, partial(_codes, known=self.levels[name]))
         for at in np.flatnonzero(~np.isfinite(X).all(axis=1)).tolist():
-            bad.cells.setdefault(at, Cell(at, "", Reason.NOT_FINITE, ""))
+            cells.refuse_value(Cell(at, "", Reason.NOT_FINITE, ""))
         return X
-
-    def _codes(self, name: str, column: Any) -> tuple[np.ndarray, Faults]:
-        """The number of each cell's level, and the bad cells."""
-        cells, codes = distinct_cells(column)
-        known, labels = self.levels[name], cell_labels(cells)
-        numbers = [x if isinstance(x, Reason) else known.setdefault(x, len(known)) for x in labels]
-        return separated(numbers, codes, -1)
 
     def check(self, max_levels: int) -> None:
         """Raise SourceError where a column has more levels than allowed."""
@@ -299,3 +233,10 @@ class _Scan(TableColumns):
                     f"Column {name!r} has more than the {max_levels:,} levels allowed. Leave it out of the formula, or "
                     f"allow more with max_levels."
                 )
+
+
+def _codes(column: Any, known: dict[str, int]) -> tuple[np.ndarray, Faults]:
+    """The number of each cell's level, to which new levels are added, and the bad cells."""
+    cells, codes = distinct_cells(column)
+    numbers = [x if isinstance(x, Reason) else known.setdefault(x, len(known)) for x in cell_labels(cells)]
+    return separated(numbers, codes, -1)

@@ -1,21 +1,23 @@
 """Inferring the kinds of columns from the first rows of a file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kalprox.sources._arrow import pa
+from kalprox.sources.arrow import is_date, is_label, is_number, is_text, pa, plain
 from kalprox.sources.cell_parsing import parse_days, parse_numbers
-from kalprox.sources.cell_types import is_date, is_label, is_number, is_text, plain
+from kalprox.sources.classes import TargetClasses
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.levels import same_levels
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers import reader
+from kalprox.sources.readers import Reading
 from kalprox.sources.readers.base import check_names
 from kalprox.sources.readers.notation import PLAIN, Likeness, Notation, likeness
 
-__all__ = ["FeatureKinds", "FirstRows", "first_rows", "holds_dates", "infer_features"]
+__all__ = ["SPOOL", "FeatureKinds", "FirstRows", "Inference", "holds_dates", "infer_features"]
+
+SPOOL = 1 << 34  # bytes of standard input to store, by default
 
 
 @dataclass(frozen=True)
@@ -43,60 +45,123 @@ class FirstRows:
     samples: bool = True
 
 
-def first_rows(
-    files: Iterable[Path],
-    names: list[str] | None,
-    needed: list[str],
-    rows: int,
-    options: dict[str, Any],
-    *,
-    skip_unreadable: bool,
-    exclude: Sequence[str] = (),
-) -> FirstRows:
-    """The first `rows` rows of the first file that has any.
+def _nothing(text: str) -> None:
+    """What is done with a sentence by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference(Reading):
+    """How files are read, and what is known of their columns before they are inferred.
 
     Parameters
     ----------
-    files : iterable of Path
-    names : list of str, or None
-        The columns to read; None reads all columns that have a name and are not in `exclude`.
-    needed : list of str
-        The columns that must be there, exactly once.
+    files : sequence of Path
+    weight, cluster, offset, exposure, low, high, time : optional
+        See `kalprox.sources.table_columns.TableColumns`.
+    classes : TargetClasses, optional
+        That the cells of the target are classes, and what is known of them. The default is a target of numbers.
+    categorical : sequence of str, or dict of str to levels, optional
+        Features to one-hot encode even if their cells are numbers, with their levels where they are known: the
+        first level is then the reference.
+    dates : sequence of str
+        Features that are dates, also where most of their cells are not.
+    exclude : sequence of str
+        Columns to leave out.
     rows : int
-    options : dict
-        Keyword arguments of `kalprox.sources.readers.reader`.
+        The number of rows to infer the types from.
+    max_levels : int
+        The largest number of levels of a categorical feature that are found; more are an error.
     skip_unreadable : bool
         Whether to go on with the next file where one cannot be read.
-    exclude : sequence of str
-        The columns to leave out, which must be there, and not among those needed.
+    samples : bool
+        Whether error messages may contain values of cells.
+    spool : int
+        The largest number of bytes of standard input to store in a temporary file, where levels must be found.
+    watch : callable
+        Called with a sentence before levels are looked for, where that may take long.
+    **reading
+        See `kalprox.sources.readers.Reading`.
     """
-    if both := [name for name in exclude if name in needed]:
-        raise SourceError(f"exclude must not have the target, the weight or the clusters; got {both[0]!r}.")
-    rows = min(rows, 2**62)  # more is all of them, and not what pyarrow can count to
-    for file in files:
-        opened = reader(file, batch_rows=rows, **options)
-        try:
-            if opened.empty:
+
+    files: Sequence[Path] = ()
+    weight: str | None = None
+    cluster: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
+    low: float | None = None
+    high: float | None = None
+    time: str | None = None
+    classes: TargetClasses | None = None
+    categorical: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None
+    dates: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    rows: int = 10_000
+    max_levels: int = 1000
+    skip_unreadable: bool = False
+    samples: bool = True
+    spool: int = SPOOL
+    watch: Callable[[str], None] = _nothing
+
+    @property
+    def levels(self) -> dict[str, Sequence[str] | None]:
+        """The categorical features, with their levels where these are known."""
+        given = self.categorical or ()
+        return dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
+
+    def needed(self, target: Sequence[str]) -> list[str]:
+        """The columns that must be there, given those of the target."""
+        others = (self.weight, self.offset, self.exposure, self.cluster, self.time)
+        return [*target, *(name for name in others if name is not None)]
+
+    def numbers(self, target: Sequence[str], *, time_is_date: bool) -> list[str]:
+        """Those of them that must be numbers."""
+        others = (self.weight, self.offset, self.exposure, None if time_is_date else self.time)
+        return [*([] if self.classes else target), *(name for name in others if name is not None)]
+
+    def roles(self) -> dict[str, Any]:
+        """The fields of `TableColumns` that need not be inferred."""
+        names = ("weight", "cluster", "offset", "exposure", "low", "high", "time")
+        return {name: getattr(self, name) for name in names}
+
+    def first_rows(self, target: Sequence[str], features: Sequence[str] | None) -> FirstRows:
+        """The first rows of the first file that has any.
+
+        Parameters
+        ----------
+        target : sequence of str
+            The columns of the target.
+        features : sequence of str, or None
+            The other columns to read; None reads all columns that have a name and are not to be left out.
+        """
+        needed = self.needed(target)
+        if both := [name for name in self.exclude if name in needed]:
+            raise SourceError(f"exclude must not have the target, the weight or the clusters; got {both[0]!r}.")
+        names = None if features is None else list(dict.fromkeys([*needed, *features]))
+        rows = min(self.rows, 2**62)  # more is all of them, and not what pyarrow can count to
+        reading = Reading(**self.settings(), batch_rows=rows)
+        for file in self.files:
+            opened = reading.open(file)
+            try:
+                if opened.empty:
+                    continue
+                there = opened.names()
+                read = names
+                if there is not None:
+                    check_names(str(file), there, [name for name in self.exclude if name not in there])
+                    read = [name for name in there if name and name not in self.exclude] if names is None else names
+                    check_names(str(file), there, [*needed, *read])
+                table = opened.head(read, rows)
+            except Unreadable:
+                if not self.skip_unreadable:
+                    raise
                 continue
-            there = opened.names()
-            read = names
-            if there is not None:
-                check_names(str(file), there, [name for name in exclude if name not in there])
-                read = [name for name in there if name and name not in exclude] if names is None else names
-                check_names(str(file), there, [*needed, *read])
-            table = opened.head(read, rows)
-        except Unreadable:
-            if not skip_unreadable:
-                raise
-            continue
-        finally:
-            opened.close()
-        if table is not None and table.num_rows:
-            check_names(str(file), table.column_names, names or needed)
-            check_names(str(file), table.column_names if there is None else there, exclude if there is None else ())
-            notation = Notation(options.get("decimal", "."), options.get("thousands"), options.get("units", ()))
-            return FirstRows(str(file), table, opened.text_may_be_number, notation)
-    raise SourceError(f"There are no rows in {', '.join(str(file) for file in files)[:500]}.")
+            finally:
+                opened.close()
+            if table is not None and table.num_rows:
+                check_names(str(file), table.column_names, names or needed)
+                check_names(str(file), table.column_names, self.exclude if there is None else ())
+                return FirstRows(str(file), table, opened.text_may_be_number, self.notation, self.samples)
+        raise SourceError(f"There are no rows in {', '.join(str(file) for file in self.files)[:500]}.")
 
 
 class FeatureKinds(NamedTuple):
@@ -177,8 +242,10 @@ def infer_features(
     return FeatureKinds(tuple(numeric), tuple(booleans), levels, tuple(found_dates))
 
 
-def holds_dates(first: FirstRows, name: str) -> bool:
-    """Whether most cells of a column are dates; raise SourceError unless they are dates or numbers."""
+def holds_dates(first: FirstRows, name: str | None) -> bool:
+    """Whether most cells of the column of the times are dates; raise SourceError unless they are dates or numbers."""
+    if name is None:
+        return False
     if (kind := _kind(first, name)) not in ("number", "date"):
         raise SourceError(f"{first.file}: column {name!r} must hold times, numbers or dates; it holds {kind}.")
     return kind == "date"

@@ -1,21 +1,20 @@
 """Finding the levels of categorical columns: a pass over these columns of all files, before any row is learned."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kalprox.sources._arrow import pa
-from kalprox.sources.arrow_arrays import from_bytes
+from kalprox.sources.arrow import from_bytes, pa
 from kalprox.sources.cell_parsing import cell_labels, distinct_cells, parse_numbers
-from kalprox.sources.classes import TargetClasses, have_class
+from kalprox.sources.classes import have_class
 from kalprox.sources.files import STDIN, SourceError, Unreadable
+from kalprox.sources.inference import Inference
 from kalprox.sources.labels import number_in
 from kalprox.sources.levels import in_order
 from kalprox.sources.prefetch import parsers
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import Wanted
 
 __all__ = ["LevelCounts", "most_frequent_first", "scan_levels"]
@@ -82,17 +81,7 @@ def most_frequent_first(counts: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(levels, key=lambda level: level != first))
 
 
-def scan_levels(
-    files: Sequence[Path],
-    columns: Mapping[str, bool],
-    target: str | None,
-    max_levels: int,
-    options: dict[str, Any],
-    *,
-    spool: int,
-    watch: Callable[[str], None],
-    classes: TargetClasses | None = None,
-) -> dict[str, dict[str, int]]:
+def scan_levels(inference: Inference, columns: Mapping[str, bool], target: str | None) -> dict[str, dict[str, int]]:
     """The levels of some columns in all rows of all files.
 
     Only these columns and the target are read. Standard input, which can be read only once, is stored in a temporary
@@ -100,21 +89,12 @@ def scan_levels(
 
     Parameters
     ----------
-    files : sequence of Path
+    inference : Inference
+        What is known of the files, and the largest number of levels of a column; more are an error.
     columns : dict of str to bool
         The columns, and whether each of them holds numbers; see `LevelCounts`. The target may be among them.
     target : str, optional
         Rows without a usable target are not counted, although their levels are found.
-    max_levels : int
-        The largest number of levels of a column; more are an error.
-    options : dict
-        Keyword arguments of `kalprox.sources.readers.reader`.
-    spool : int
-        The largest number of bytes of standard input that may be stored.
-    watch : callable
-        Called with a sentence before a scan that may take long.
-    classes : TargetClasses, optional
-        What is known of the classes of the target, if it has classes. More of them than there may be are an error.
 
     Returns
     -------
@@ -123,21 +103,21 @@ def scan_levels(
     """
     if not columns:
         return {}
-    names = ", ".join(map(repr, columns))
-    if STDIN in files:
-        watch(
+    classes, names = inference.classes, ", ".join(map(repr, columns))
+    if STDIN in inference.files:
+        inference.watch(
             f"Storing standard input in a temporary file, to find the levels of {names}. To learn rows as they arrive, "
             f"list {'the classes of the target, and ' if target in columns else ''}the levels, or hash the columns."
         )
-        options["stdin"].store(spool, f"to find the levels of {names}")
-    elif sum(file.stat().st_size for file in files if file.exists()) > _LONG:
-        watch(f"Finding the levels of {names}.")
+        inference.replay.store(inference.spool, f"to find the levels of {names}")
+    elif sum(file.stat().st_size for file in inference.files if file.exists()) > _LONG:
+        inference.watch(f"Finding the levels of {names}.")
     found = {name: LevelCounts(numbers=numbers) for name, numbers in columns.items()}
     others = () if target is None or target in columns else (target,)
     wanted = Wanted((), (*columns, *others)) if classes else Wanted(others, tuple(columns))
-    for file in files:
+    for file in inference.files:
         try:
-            for table in _tables(file, wanted, options):
+            for table in _tables(inference, file, wanted):
                 usable = have_class if classes else _usable
                 counted = None if target is None else usable(table.column(target))
                 for name, levels in found.items():
@@ -147,12 +127,12 @@ def scan_levels(
                 _check(found, _MOST)
         except (Unreadable, OSError):
             continue
-    _check({name: levels for name, levels in found.items() if name != target}, max_levels)
+    _check({name: levels for name, levels in found.items() if name != target}, inference.max_levels)
     return {name: levels.counts for name, levels in found.items()}
 
 
-def _tables(file: Path, wanted: Wanted, options: dict[str, Any]) -> Iterable[Any]:
-    opened = reader(file, **options, threads=parsers())
+def _tables(inference: Inference, file: Path, wanted: Wanted) -> Iterable[Any]:
+    opened = inference.open(file, threads=parsers())
     try:
         if not opened.empty:
             for raw in opened.blocks(wanted):

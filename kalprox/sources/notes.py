@@ -1,7 +1,7 @@
 """What must be said about the cells of columns that were read: unknown levels, rounded numbers, shared bins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -124,14 +124,9 @@ class Notes:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __add__(self, other: "Notes") -> "Notes":
-        return Notes(
-            _added(self.unknown, other.unknown),
-            _added(self.rounded, other.rounded),
-            _added(self.hashed, other.hashed),
-            _added(self.missing, other.missing),
-            _added(self.unlabelled, other.unlabelled),
-            {name: tuple(dict.fromkeys(both)) for name, both in _added(self.units, other.units).items()},
-        )
+        parts = {one.name: _added(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
+        units = {name: tuple(dict.fromkeys(both)) for name, both in parts.pop("units").items()}
+        return Notes(**parts, units=units)
 
     @property
     def unknown_levels(self) -> dict[str, ColumnNote]:
@@ -175,9 +170,8 @@ class Notes:
         def bare(notes: Mapping[str, ColumnNote]) -> dict[str, ColumnNote]:
             return {name: replace(note, examples=()) for name, note in notes.items()}
 
-        unknown, rounded = bare(self.unknown), bare(self.rounded)
         # a hash tells which of some values a level has
-        return Notes(unknown, rounded, {}, self.missing, self.unlabelled, self.units)
+        return replace(self, unknown=bare(self.unknown), rounded=bare(self.rounded), hashed={})
 
 
 NO_NOTES = Notes()

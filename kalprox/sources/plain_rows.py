@@ -12,38 +12,45 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.base.checks import all_usable
+from kalprox.sources.base import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.encoding import impossible
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.notes import NO_NOTES, ColumnNote, Notes
+from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["PlainRows", "PlainValues", "json_object"]
+__all__ = ["ParsedRows", "PlainRows", "json_object"]
 
 _EXACT = 2.0**53 - 1  # the largest number that no integer is rounded to
 _ODD = re.compile(rb"[^ -^`-~]")  # _ and blanks, which Python allows in numbers, and bytes that are no ASCII
 _BOOLEANS = {True: b"true", False: b"false"}
 
 
-class PlainValues(NamedTuple):
-    """The values of some rows.
+class ParsedRows(NamedTuple):
+    """Some rows of a stream, encoded.
 
     Attributes
     ----------
-    X : array of shape (n, d)
-    y : array of shape (k,) or (k, m), or None
-        The targets of the rows that have one; None if no row has one.
-    taught : list of int
-        The positions of these rows.
-    weights : array of shape (n,), or None
+    asked : Block
+        The good rows, without targets.
+    at : list of int
+        The positions of the good rows among all.
+    taught : Block or None
+        Those of them that have a target.
+    taught_at : list of int
+        The positions of these.
+    bad : dict of int to BadRow
+        The bad rows, by their positions.
     notes : Notes
     """
 
-    X: np.ndarray
-    y: np.ndarray | None
-    taught: list[int]
-    weights: np.ndarray | None
-    notes: Notes
+    asked: Block
+    at: list[int]
+    taught: Block | None
+    taught_at: list[int]
+    bad: dict[int, BadRow]
+    notes: Notes = NO_NOTES
 
 
 class PlainRows:
@@ -96,8 +103,8 @@ class PlainRows:
         filled = {name: ColumnNote(0, 1) for name in columns.categorical} if columns.unseen == "zero" else {}
         self.note = Notes(filled) if filled else NO_NOTES
 
-    def values(self, rows: Sequence[Any]) -> PlainValues | None:
-        """The values of rows, each a JSON object or the cells of a CSV record; None if a cell is not plain."""
+    def parse(self, rows: Sequence[Any]) -> ParsedRows | None:
+        """Encode rows, each a JSON object or the cells of a CSV record; None if a cell is not plain."""
         try:
             if self.header is None:
                 numbers = np.array([[row[name] for name in self.numbers] for row in rows])
@@ -117,7 +124,7 @@ class PlainRows:
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             return None
 
-    def _with_targets(self, rows: Sequence[Any], X: np.ndarray) -> PlainValues | None:
+    def _with_targets(self, rows: Sequence[Any], X: np.ndarray) -> ParsedRows | None:
         found = [self._target(row) for row in rows]
         taught = [i for i, target in enumerate(found) if target is not None]
         y = np.array([found[i] for i in taught], np.float64) if taught else None
@@ -138,7 +145,12 @@ class PlainRows:
         notes = self.note
         for _ in rows[1:] if notes is not NO_NOTES else ():
             notes = notes + self.note
-        return PlainValues(X, y, taught, weights, notes)
+        asked, at = Block(X, None, weights if self.always_weighted else None), list(range(len(rows)))
+        if y is None:
+            return ParsedRows(asked, at, None, [], {}, notes)
+        if len(taught) < len(rows):
+            X, weights = X[taught], None if weights is None else weights[taught]
+        return ParsedRows(asked, at, Block(X, y, weights), taught, {}, notes)
 
     def _put_levels(self, rows: Sequence[Any], X: np.ndarray) -> None:
         for place, start, index in self.levels:

@@ -100,25 +100,27 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int) -> I
         yield from map(function, items)
         return
     waiting: deque[Future[T]] = deque()
-    failed: BaseException | None = None
-    source, item = iter(items), object()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="kalprox-parse")
     try:
-        while True:
-            try:
-                while item is not _END and len(waiting) <= threads:
-                    if (item := next(source, _END)) is not _END:
-                        waiting.append(pool.submit(function, item))  # type: ignore[arg-type]
-            except BaseException as error:
-                failed, item = error, _END
-            if not waiting:
-                break
+        for future in _submitted(pool, function, items):
+            waiting.append(future)
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
             yield waiting.popleft().result()
-        if failed is not None:
-            raise failed
     finally:
-        failed = None  # whose traceback refers to this frame
         pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: ThreadPoolExecutor, function: Callable[[S], T], items: Iterable[S]) -> Iterator[Future[T]]:
+    """The results of a function to come; an error of the items is the last of them."""
+    try:
+        for item in items:
+            yield pool.submit(function, item)
+    except Exception as error:
+        failed: Future[T] = Future()
+        failed.set_exception(error)
+        yield failed
 
 
 def parsers() -> int:

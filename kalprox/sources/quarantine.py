@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from kalprox.base.files import flush_to_disk, open_locked
 from kalprox.base.text import csv_line, from_csv_cell, printable
 from kalprox.sources.files import SourceError
 
-__all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
+__all__ = ["BadRow", "Cell", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
 _UNSEEN = (
@@ -56,6 +56,26 @@ class Reason(StrEnum):
     JUMPS = "time far after that of the row before"  # more than `--max-jump`
     GOES_BACK = "time before that of an earlier row"
     OUTLIER = "outlier"  # which is learned nevertheless; see `Quarantine.note`
+
+
+class Cell(NamedTuple):
+    """A bad cell.
+
+    Parameters
+    ----------
+    at : int
+        The position of its row in a raw block.
+    column : str
+        The name of its column; "" where the whole row is bad.
+    reason : Reason
+    value : str
+        What the cell holds.
+    """
+
+    at: int
+    column: str
+    reason: Reason
+    value: str
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.csv_records import CsvRecords
-from kalprox.sources.readers.text import Lines, pass_over
+from kalprox.sources.readers.text import CsvRecords, Lines, pass_over
 
 __all__ = ["Position", "Record", "Records"]
 

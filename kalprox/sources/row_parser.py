@@ -3,32 +3,31 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
-from kalprox.sources.base import Block, concatenated
+from kalprox.sources.base import Block
 from kalprox.sources.cell_parsing import MISSING
 from kalprox.sources.classes import class_index
 from kalprox.sources.columns import Columns
-from kalprox.sources.files import STDIN, Replay
+from kalprox.sources.files import STDIN
 from kalprox.sources.labels import label_of
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.places import Cursor
-from kalprox.sources.plain_rows import PlainRows, json_object
+from kalprox.sources.plain_rows import ParsedRows, PlainRows, json_object
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.jsonl import parse_lines
-from kalprox.sources.readers.notation import Notation
+from kalprox.sources.readers.notation import PLAIN, Notation
 from kalprox.sources.readers.text import BOM, Chunk
 from kalprox.sources.records import Record
 from kalprox.sources.table import Table
 from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["OpenedRow", "ParsedRows", "RowParser", "Style", "rows_of", "stacked"]
+__all__ = ["OpenedRow", "RowParser", "Style"]
 
 
 class Style(NamedTuple):
@@ -38,15 +37,14 @@ class Style(NamedTuple):
     ----------
     header : list of str or None
         The names of the columns of CSV records; None for lines of JSON.
-    delimiter, decimal, thousands, units
-        See `kalprox.sources.table.Table`.
+    delimiter : str
+    notation : Notation
+        The marks in numbers.
     """
 
     header: list[str] | None = None
     delimiter: str = ","
-    decimal: str = "."
-    thousands: str | None = None
-    units: tuple[str, ...] = ()
+    notation: Notation = PLAIN
 
     @property
     def format(self) -> str:
@@ -59,32 +57,6 @@ class OpenedRow(NamedTuple):
 
     record: Record
     cells: Any
-
-
-class ParsedRows(NamedTuple):
-    """Some rows of a stream, encoded.
-
-    Attributes
-    ----------
-    asked : Block
-        The good rows, without targets.
-    at : list of int
-        The positions of the good rows among all.
-    taught : Block or None
-        Those of them that have a target.
-    taught_at : list of int
-        The positions of these.
-    bad : dict of int to BadRow
-        The bad rows, by their positions.
-    notes : Notes
-    """
-
-    asked: Block
-    at: list[int]
-    taught: Block | None
-    taught_at: list[int]
-    bad: dict[int, BadRow]
-    notes: Notes = NO_NOTES
 
 
 class RowParser:
@@ -116,11 +88,11 @@ class RowParser:
         self.columns, self.style, self.keyed, self.name, self.samples = columns, style, keyed, name, samples
         if style.header is not None:
             check_names(name, style.header, columns.wanted.names)
-        self.notation = Notation(style.decimal, style.thousands, style.units)
-        without = {"target": None} if keyed else {"target": None, "weight": None, "cluster": None}
         # rows without a target are found as bad cells, also where the columns allow them
-        strict = replace(columns, unlabelled=False) if columns.unlabelled else columns
-        self._full, self._asked = self._table(strict), self._table(replace(strict, **without))
+        strict: Any = columns
+        strict = replace(strict, unlabelled=False) if columns.unlabelled else strict
+        asked = strict.without(("target",) if keyed else ("target", "weight", "cluster"))
+        self._full, self._asked = self._table(strict), self._table(asked)
         self._targets: Table | None = None
         if isinstance(columns, Columns) and columns.target is not None:
             self._targets = self._table(
@@ -128,18 +100,13 @@ class RowParser:
             )
         index = class_index(columns.classes) if columns.classes else None
         self._plain = PlainRows(columns, style.header, index, always_weighted=keyed)
-        self._is_plain = self._plain.possible and self.notation.is_plain
+        self._is_plain = self._plain.possible and style.notation.is_plain
         self._places = {name: i for i, name in enumerate(style.header or ())}
         self._parsers: dict[Wanted, CsvParser] = {}
 
     def _table(self, columns: TableColumns) -> Table:
-        options: dict[str, Any] = {
-            "decimal": self.style.decimal,
-            "thousands": self.style.thousands,
-            "units": self.style.units,
-            "samples": self.samples,
-        }
-        return Table([STDIN], columns, stdin=Replay(io.BytesIO()), format=self.style.format, **options)
+        marks = asdict(self.style.notation)
+        return Table([STDIN], columns, format=self.style.format, samples=self.samples, **marks)
 
     # ---- cells -----------------------------------------------------------------------------------------
 
@@ -197,7 +164,7 @@ class RowParser:
         asked = replace(taught, y=None) if self.keyed else replace(taught, y=None, weights=None, groups=None)
         if others_at:
             order = np.argsort([*taught_at, *others_at], kind="stable")
-            asked = rows_of(stacked([asked, others]) if taught_at else others, order)
+            asked = (Block.joined([asked, others]) if taught_at else others).at(order)
         at = sorted([*taught_at, *others_at])
         return ParsedRows(asked, at, taught if taught_at else None, taught_at, bad, notes)
 
@@ -210,16 +177,7 @@ class RowParser:
     def _plain_rows(self, rows: Sequence[OpenedRow]) -> ParsedRows | None:
         if any(row.cells is None for row in rows):
             return None
-        found = self._plain.values([row.cells for row in rows])
-        if found is None:
-            return None
-        X, y, taught_at, weights, notes = found
-        asked, at = Block(X, None, weights if self.keyed else None), list(range(len(rows)))
-        if y is None:
-            return ParsedRows(asked, at, None, [], {}, notes)
-        if len(taught_at) < len(rows):
-            X, weights = X[taught_at], None if weights is None else weights[taught_at]
-        return ParsedRows(asked, at, Block(X, y, weights), taught_at, {}, notes)
+        return self._plain.parse([row.cells for row in rows])
 
     def _encode(
         self, table: Table, rows: Sequence[OpenedRow], which: Sequence[int], numbers: Sequence[int]
@@ -237,7 +195,7 @@ class RowParser:
             notes, begin = notes + block.notes, begin + raw.read
         if not blocks:
             return Block(np.empty((0, len(table.columns.names))), None), [], {}, notes
-        return stacked(blocks), good, bad, notes
+        return blocks[0] if len(blocks) == 1 else Block.joined(blocks), good, bad, notes
 
     def _raw_blocks(self, wanted: Wanted, records: Sequence[Record]) -> list[RawBlock]:
         """The cells of records: of all together or, if they are not as many rows as records, of one after the other."""
@@ -257,7 +215,7 @@ class RowParser:
         if self.style.header is None:
             return parse_lines(chunk._replace(data=data.removeprefix(BOM)), wanted)
         if wanted not in self._parsers:
-            self._parsers[wanted] = CsvParser(self.style.header, wanted, self.style.delimiter, self.notation)
+            self._parsers[wanted] = CsvParser(self.style.header, wanted, self.style.delimiter, self.style.notation)
         return self._parsers[wanted].parse(chunk)
 
     def _faulty(self, record: Record, number: int) -> BadRow | None:
@@ -270,27 +228,3 @@ class RowParser:
         """Whether a row is bad because it has no target; in JSON, an empty text is none."""
         is_target = row.column in (self.columns.target, *self.columns.left)
         return is_target and (row.reason == Reason.MISSING or (self.samples and not row.value.strip()))
-
-
-def stacked(blocks: Sequence[Block]) -> Block:
-    """The rows of several blocks with the same fields, one after the other."""
-    if len(blocks) == 1:
-        return blocks[0]
-    fields: dict[str, Any] = {
-        name: concatenated([getattr(block, name) for block in blocks])
-        for name in _arrays(blocks[0])
-        if all(getattr(block, name) is not None for block in blocks)
-    }
-    return Block(**{"y": None, **fields})
-
-
-def rows_of(block: Block, which: Any) -> Block:
-    """Some rows of a block, by their positions, without an account of what was read to find them."""
-    return Block(**{"y": None, **{name: getattr(block, name)[which] for name in _arrays(block)}})
-
-
-def _arrays(block: Block) -> list[str]:
-    """The names of the fields of a block that have a value for each row."""
-    return [
-        name for name, value in vars(block).items() if isinstance(value, np.ndarray) or scipy.sparse.issparse(value)
-    ]

@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox.sources._arrow import load, pa
-from kalprox.sources.arrow_arrays import aligned, from_bytes, from_numpy, to_numpy
-from kalprox.sources.cell_types import plain
+from kalprox.sources.arrow import aligned, from_bytes, from_numpy, load, pa, plain, to_numpy
 from kalprox.sources.files import storing, temporary
-from kalprox.sources.quarantine import Reason
+from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers import RawBlock
-from kalprox.sources.readers.base import Cell
 
 __all__ = ["Piles", "ShuffledRows"]
 

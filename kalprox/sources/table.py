@@ -5,33 +5,19 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox.sources.arrow_arrays import aligned
+from kalprox.sources.arrow import aligned, from_bytes, pa
 from kalprox.sources.base import Block, Folded, fold_blocks
-from kalprox.sources.encoding import Encoded
-from kalprox.sources.files import (
-    MAX_RECORD,
-    STDIN,
-    Replay,
-    Snapshot,
-    SourceError,
-    Unreadable,
-    find,
-    format_of,
-    refuse_pipe,
-)
-from kalprox.sources.files import stdin as standard_input
-from kalprox.sources.places import Cursor, Place
+from kalprox.sources.files import STDIN, Snapshot, SourceError, Unreadable, find, format_of, refuse_pipe
+from kalprox.sources.notes import NO_NOTES
+from kalprox.sources.places import Cursor, FileSize, Place, Size, file_size, share_read, total_size
 from kalprox.sources.prefetch import parsers, prefetch
-from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.readers import RawBlock, reader
-from kalprox.sources.readers.base import Cell
-from kalprox.sources.readers.notation import Notation
+from kalprox.sources.quarantine import BadRow, Cell, Reason
+from kalprox.sources.readers import RawBlock, Reading
 from kalprox.sources.shuffling import Piles
-from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["Cursor", "Place", "Size", "Table"]
@@ -58,20 +44,11 @@ class Table:
         The target, weight, clusters and features, and how the features are encoded.
     memory : int
         The number of bytes to use for all blocks that are held at a time.
-    format, encoding, delimiter : str, optional
-        The format of all files, such as "csv.gz" (by default from each suffix), the encoding of text files, and the
-        delimiter of CSV files; see `kalprox.sources.readers.reader`.
-    decimal, thousands, units : optional
-        How numbers are written as text; see `kalprox.sources.readers.notation.Notation`.
     skip_unreadable : bool
         Whether a file that cannot be read becomes a bad row instead of an error.
-    stdin : binary stream, optional
-        The stream to read for "-". The default is the standard input of this process.
     shuffle : int, optional
         A random seed, by which the rows of all files are shuffled: every order has the same probability. They are
         stored in a temporary file for it; see `kalprox.sources.shuffling.Piles`.
-    max_record : int
-        The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
     samples : bool
         Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
         no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
@@ -80,6 +57,8 @@ class Table:
         of the first file.
     snapshot : Snapshot, optional
         The state that the files must keep, for files that have been looked at before. The default is their state now.
+    **reading
+        How the files are read; see `kalprox.sources.readers.Reading`.
     """
 
     def __init__(
@@ -88,19 +67,12 @@ class Table:
         columns: TableColumns,
         *,
         memory: int = 1 << 28,
-        format: str | None = None,
-        encoding: str = "utf-8",
-        delimiter: str | None = None,
         skip_unreadable: bool = False,
-        stdin: BinaryIO | Replay | None = None,
         shuffle: int | None = None,
-        max_record: int = MAX_RECORD,
         samples: bool = True,
         keep: Sequence[str] | str = (),
         snapshot: Snapshot | None = None,
-        decimal: str = ".",
-        thousands: str | None = None,
-        units: tuple[str, ...] = (),
+        **reading: Any,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
         self._snapshot = snapshot or Snapshot(self.files)
@@ -109,28 +81,17 @@ class Table:
         d, m = columns.row_size, len(columns.classes)
         width = d + 2 if m <= 2 else m * m * (d + 1)  # of a row, or of its Jacobian if it has several classes
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * width), 64, _MAX_ROWS))
-        self._options: dict[str, Any] = {
-            "format": format,
-            "encoding": encoding,
-            "delimiter": delimiter,
-            "stdin": standard_input(stdin) if STDIN in self.files else None,
-            "chunk_bytes": int(np.clip(memory // _COPIES, 1 << 12, _MAX_BYTES)),
-            "batch_rows": self.block_rows,
-            "max_record": max_record,
-            "decimal": decimal,
-            "thousands": thousands,
-            "units": tuple(units),
-        }
-        self._notation = Notation(decimal, thousands, tuple(units))
+        chunk_bytes = int(np.clip(memory // _COPIES, 1 << 12, _MAX_BYTES))
+        self.reading = Reading(**reading, chunk_bytes=chunk_bytes, batch_rows=self.block_rows)
         for file in self.files:
             refuse_pipe(file)
-            format_of(file, format)
+            format_of(file, self.reading.format)
         self.keep = self._all_names() if keep == "all" else tuple(dict.fromkeys(keep))
 
     def _all_names(self) -> tuple[str, ...]:
         """The names of the columns of the first file that is not empty."""
         for file in self.files:
-            opened = reader(file, **self._options)
+            opened = self.reading.open(file)
             if opened.empty:
                 continue
             names = opened.names()
@@ -199,24 +160,17 @@ class Table:
 
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
-        defaults = {"decimal": ".", "thousands": None, "units": ()}  # left out
-        plain = {k: v for k, v in self._options.items() if k != "stdin" and (k not in defaults or v != defaults[k])}
-        more: dict[str, Any] = (
-            {} if self.samples else {"samples": False}
-        )  # what one run kept out, another one must not have kept
+        # what one run kept out, another one must not have kept
+        more: dict[str, Any] = {} if self.samples else {"samples": False}
         if self.shuffle is not None:
             more |= {"piles": self._n_piles}
-        return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more
+        return self.reading.identity() | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more
 
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments for another Table that reads some of these files in the same way."""
-        names = ("format", "encoding", "delimiter", "max_record", "decimal", "thousands", "units")
-        return {name: self._options[name] for name in names} | {
-            "memory": self.memory,
-            "samples": self.samples,
-            "skip_unreadable": self.skip_unreadable,
-        }
+        own = {"memory": self.memory, "samples": self.samples, "skip_unreadable": self.skip_unreadable}
+        return own | {name: value for name, value in self.reading.settings().items() if name != "stdin"}
 
     def size(self) -> Size:
         """The number of bytes and, where every file tells it, of rows; None for standard input."""
@@ -226,7 +180,7 @@ class Table:
         """How files are written, a line for each way that was found and is not the default. Call it before `blocks`."""
         ways: dict[tuple[str, ...], list[Path]] = {}
         for file in self.files:
-            with suppress(SourceError, OSError), closing(reader(file, **self._options)) as opened:
+            with suppress(SourceError, OSError), closing(self.reading.open(file)) as opened:
                 ways.setdefault(opened.found, []).append(file)
         return [f"Read with {' and '.join(way)}{self._which(files)}." for way, files in ways.items() if way]
 
@@ -243,25 +197,18 @@ class Table:
 
     @cached_property
     def _sizes(self) -> list[FileSize]:
-        return [file_size(file, self._options) for file in self.files]
+        return [file_size(file, self.reading) for file in self.files]
 
     def _bad_file(self, index: int, reason: Reason, value: str = "") -> Block:
         """A block without rows and with one bad row, number 0, which stands for the file."""
-        columns, file, none, m = self.columns, str(self.files[index]), np.empty(0), len(self.columns.classes)
-        return Block(
-            np.empty((0, len(columns.names))),
-            None if columns.target is None else np.empty((0, m)) if m > 2 else none,
-            None if columns.weight is None else none,
-            bad=[BadRow(file, 0, "", reason, value)],
-            place=Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1)),
-            groups=None if columns.cluster is None else np.empty(0, str),
-            offset=None if columns.offset is None and columns.exposure is None else none,
-            times=None if columns.time is None else none,
-        )
+        file = str(self.files[index])
+        rows = self.columns.encode(pa.table({name: from_bytes([]) for name in self.columns.wanted.names}))
+        place = Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1))
+        return replace(rows, bad=[BadRow(file, 0, "", reason, value)], place=place, notes=NO_NOTES)
 
     def _raw_blocks_of_file(self, cursor: Cursor, threads: int) -> Iterator[tuple[RawBlock | Block, Cursor]]:
         file = self.files[cursor.file]
-        opened = reader(file, **self._options, threads=1 if file == STDIN else threads)
+        opened = self.reading.open(file, threads=1 if file == STDIN else threads)
         try:
             if opened.empty:
                 yield self._bad_file(cursor.file, Reason.EMPTY), cursor
@@ -325,29 +272,31 @@ class Table:
         `cells` are the bad cells that the reader found, by position. `place` still lacks which rows are good.
         """
         both = [name for name in self.columns.wanted.numbers if name in self.keep]  # read as text, which is kept
-        encoded = Encoded.joined([self._encoded(part, both) for part in parts])
-        cells = {places[cell.at]: cell for cell in encoded.bad} | cells
+        encoded = [self._encoded(part, both) for part in parts]
+        first = np.cumsum([0, *map(len, encoded)]).tolist()
+        own = {places[at + cell.at]: cell for at, one in zip(first, encoded, strict=False) for cell in one.bad}
+        cells, notes = own | cells, sum((one.notes for one in encoded), NO_NOTES)
+        rows = encoded[0] if len(encoded) == 1 else Block.joined(encoded)
         good = np.ones(len(place.rows), bool)
         good[list(cells)] = False
-        if encoded.notes.n_unlabelled and encoded.y is not None:
-            good[places[np.isnan(encoded.y.reshape(len(places), -1)[:, 0])]] = False
+        if notes.n_unlabelled and rows.y is not None:
+            good[places[np.isnan(rows.y.reshape(len(places), -1)[:, 0])]] = False
         if len(parts) > 1 or not good.all():
             at = np.argsort(places)
-            encoded = encoded.rows(at[good[places[at]]])
+            rows = rows.at(at[good[places[at]]])
         files = np.broadcast_to(place.file, good.shape)
         bad_rows = [
             BadRow(str(files[at]), int(place.rows[at]), cell.column, cell.reason, cell.value if self.samples else "")
             for at, cell in sorted(cells.items())
         ]
-        X, y, weights, groups, _, notes, offset, times = encoded
         place = replace(place, good=good)
         if self.keep:
             place = replace(place, kept=aligned(parts[0].select(list(self.keep)), places, len(good)))
         if not self.samples:
             notes = notes.without_examples()
-        return Block(X, y, weights, len(good), bad_rows, place, groups, notes=notes, offset=offset, times=times)
+        return replace(rows, read=len(good), bad=bad_rows, place=place, notes=notes)
 
-    def _encoded(self, part: Any, both: list[str]) -> Encoded:
-        table, no_numbers = self._notation.plain_table(part, both)
+    def _encoded(self, part: Any, both: list[str]) -> Block:
+        table, no_numbers = self.reading.notation.plain_table(part, both)
         encoded = self.columns.encode(table)
-        return encoded._replace(bad=[*encoded.bad, *reversed(no_numbers)])
+        return replace(encoded, bad=[*encoded.bad, *reversed(no_numbers)]) if no_numbers else encoded

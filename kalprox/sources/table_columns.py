@@ -2,27 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
 from kalprox.base.pickling import PickledFields
-from kalprox.sources.cell_parsing import parse_labels, parse_numbers
+from kalprox.sources.base import Block
+from kalprox.sources.cell_parsing import parse_days, parse_labels, parse_numbers
 from kalprox.sources.classes import encode_classes
-from kalprox.sources.encoding import (
-    BadCells,
-    CellNotes,
-    Encoded,
-    also_bad,
-    encode_offset,
-    encode_times,
-    impossible,
-    parse_weights,
-    too_heavy,
-    without_target,
-)
+from kalprox.sources.encoding import Cells, impossible, too_heavy
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Wanted
@@ -30,18 +20,48 @@ from kalprox.sources.readers.base import Wanted
 __all__ = ["TableColumns"]
 
 
+@dataclass(frozen=True)
 class TableColumns(PickledFields, ABC):
-    """How the rows of a table become rows of X: a frozen dataclass, `Columns` or `FormulaColumns`.
+    """How the rows of a table become rows of X: `Columns` or `FormulaColumns`.
 
-    `dataclasses.replace` leaves out the target, the weight and the clusters where files need not have them. See
-    `Columns` for what the fields mean; here are the values of those that a class does not have.
+    Parameters
+    ----------
+    target, weight : str, optional
+        The names of the target and of the weights.
+    numeric : tuple of str
+        The features that are numbers.
+    booleans : tuple of str
+        The numeric features that are true or false, read as 1 and 0: text may spell them so.
+    dates : tuple of str
+        The features that are dates: ISO 8601 text, dates or timestamps, encoded as days since 1970-01-01.
+    unseen : {"zero", "reject"}
+        What becomes of a level that is not listed: a row of zeros, as the reference has, or a bad row.
+    cluster : str, optional
+        The name of the column whose cells say which cluster a row belongs to, for clustered standard errors. Its cells
+        may be of any type; they are read as text, see `kalprox.sources.labels.label_of`.
+    classes : tuple of str
+        The classes of the target, if its cells are classes; see `kalprox.sources.classes.encode_classes` for y.
+    offset, exposure : str, optional
+        A column that is added to the linear predictor, and one whose log is added to it.
+    low, high : float, optional
+        The least and the largest possible target, such as 0 for counts: others are bad cells.
+    time : str, optional
+        The column of the times of the rows, for forgetting by time.
+    time_is_date : bool
+        Whether its cells are dates, which count in days.
     """
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
     _OPTIONAL: ClassVar[tuple[str, ...]] = ("time_is_date", "classes", "offset", "exposure", "time")  # see `to_json`
+
+    _TUPLES: ClassVar[tuple[str, ...]] = ("numeric", "booleans", "dates", "classes")
 
     target: str | None = None
     weight: str | None = None
+    numeric: tuple[str, ...] = ()
+    _: KW_ONLY
+    booleans: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+    unseen: str = "reject"
     cluster: str | None = None
     classes: tuple[str, ...] = ()
     offset: str | None = None
@@ -50,14 +70,20 @@ class TableColumns(PickledFields, ABC):
     high: float | None = None
     time: str | None = None
     time_is_date: bool = False
-    dates: tuple[str, ...] = ()
-    categorical: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    hashed: Mapping[str, int] = MappingProxyType({})
-    shared: tuple[str, ...] = ()
-    drop_first: bool = False
-    unseen: str = "reject"
-    gaps: bool = False
-    unlabelled: bool = False
+
+    # what only `Columns` may have:
+    categorical = cast("Mapping[str, tuple[str, ...]]", MappingProxyType({}))
+    hashed = cast("Mapping[str, int]", MappingProxyType({}))
+    shared = tuple[str, ...]()
+    drop_first = gaps = unlabelled = False
+
+    def __post_init__(self) -> None:
+        self._set(**{name: tuple(getattr(self, name)) for name in self._TUPLES})  # lists, if they come from JSON
+
+    def _set(self, **values: Any) -> None:
+        """Set fields, in `__post_init__`."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     @abstractmethod
@@ -118,6 +144,11 @@ class TableColumns(PickledFields, ABC):
                 "columns."
             )
 
+    def without(self, roles: Iterable[str]) -> Self:
+        """The same columns for files that need not have some of the target, the weight, the cluster and so on."""
+        left_out: dict[str, Any] = dict.fromkeys(roles)
+        return replace(self, **left_out)
+
     def to_json(self) -> dict[str, Any]:
         """The columns in JSON's types; what older versions did not have is left out unless it is used."""
         return {name: value for name, value in asdict(self).items() if value or name not in self._OPTIONAL}
@@ -127,7 +158,7 @@ class TableColumns(PickledFields, ABC):
         """The columns that `to_json` was called on."""
         return cls(**data)
 
-    def encode(self, table: Any) -> Encoded:
+    def encode(self, table: Any) -> Block:
         """Encode the rows of a table.
 
         Parameters
@@ -137,41 +168,50 @@ class TableColumns(PickledFields, ABC):
 
         Returns
         -------
-        Encoded
+        Block
+            All rows. Those with a bad cell are in `bad`, which has the first `Cell` of each of them.
         """
-        bad, notes = BadCells(table), CellNotes(table)
-        y = w = groups = None
-        if self.target is not None:
-            y = self._encoded_target(table, bad, notes)
+        cells = Cells(table)
+        weights = groups = offset = times = None
+        y = None if self.target is None else self._encoded_target(cells)
         if self.weight is not None:
-            w, faults = parse_weights(table.column(self.weight))
-            bad.note(self.weight, faults)
-            notes.note_rounded(self.weight, w)
+            weights = cells.numbers(self.weight)
+            cells.refuse_where(self.weight, weights < 0, Reason.NEGATIVE_WEIGHT)
         if self.cluster is not None:
-            groups, faults = parse_labels(table.column(self.cluster))
-            bad.note(self.cluster, faults)
-        offset = encode_offset(table, self.offset, self.exposure, bad, notes)
-        times = encode_times(table, self.time, self.time_is_date, bad)
-        X = self._encoded_features(table, bad, notes)
-        if self.weight is not None and w is not None:
-            bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
-        return Encoded(X, y, w, groups, bad.in_order(), notes.notes(), offset, times)
+            groups = cells.parsed(self.cluster, parse_labels)
+        if self.offset is not None:
+            offset = cells.numbers(self.offset)
+        if self.exposure is not None:
+            exposure = cells.numbers(self.exposure)
+            cells.refuse_where(self.exposure, ~(exposure > 0), Reason.NO_EXPOSURE)
+            added = np.log(np.where(exposure > 0, exposure, 1.0))
+            offset = added if offset is None else offset + added
+        if self.time is not None:
+            times = cells.parsed(self.time, parse_days if self.time_is_date else parse_numbers)
+        X = self._encoded_features(cells)
+        if self.weight is not None and weights is not None:
+            heavy = too_heavy(weights, *((X,) if y is None else (X, y)))
+            cells.refuse_where(self.weight, heavy, Reason.WEIGHT_TOO_LARGE)
+        return Block(X, y, weights, bad=cells.bad(), groups=groups, notes=cells.notes(), offset=offset, times=times)
 
-    def _encoded_target(self, table: Any, bad: BadCells, notes: CellNotes) -> np.ndarray:
-        """The target, a column of classes or numbers; bad cells, and what must be said of others, are noted."""
+    def _encoded_target(self, cells: Cells) -> np.ndarray:
+        """The target, a column of classes or numbers."""
         (name,) = self.left
+        column = cells.table.column(name)
         if self.classes:
-            y, faults = encode_classes(table.column(name), self.classes)
+            y, faults = encode_classes(column, self.classes)
         else:
-            y, faults = parse_numbers(table.column(name))
-            notes.note_rounded(name, y)
+            y, faults = parse_numbers(column)
+            cells.note_rounded(name, y)
         if self.unlabelled:
-            faults = without_target(name, y, faults, notes)
+            faults, missing = cells.without_missing(name, faults, y, target=True)
+            if self.classes:
+                y[missing] = np.nan
+        cells.refuse(name, faults)
         if not self.classes:
-            faults = also_bad(faults, impossible(y, self.low, self.high), Reason.IMPOSSIBLE)
-        bad.note(name, faults)
+            cells.refuse_where(name, impossible(y, self.low, self.high), Reason.IMPOSSIBLE)
         return y
 
     @abstractmethod
-    def _encoded_features(self, table: Any, bad: BadCells, notes: CellNotes) -> Any:
-        """X; bad cells, and what must be said of others, are noted."""
+    def _encoded_features(self, cells: Cells) -> Any:
+        """X."""

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kalprox.sources._arrow import load, pa
-from kalprox.sources.readers.base import guarded
-from kalprox.sources.readers.columnar import ColumnarReader
+from kalprox.sources.arrow import load, pa
+from kalprox.sources.readers.base import ColumnarReader, guarded
 
 __all__ = ["ArrowReader"]
 

@@ -4,39 +4,24 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox.sources._arrow import pa
-from kalprox.sources.cell_types import is_date, is_label, is_number, is_text
-from kalprox.sources.files import SourceError, Unreadable
-from kalprox.sources.quarantine import Reason
+from kalprox.base.memory import check_address_space
+from kalprox.sources.arrow import is_date, is_label, is_number, is_text, pa
+from kalprox.sources.files import MAX_RECORD, READERS, STDIN, Replay, SourceError, Unreadable, format_of, refuse_pipe
+from kalprox.sources.files import stdin as standard_input
+from kalprox.sources.quarantine import Cell
+from kalprox.sources.readers.notation import Notation
 
-__all__ = ["Cell", "RawBlock", "Reader", "Wanted", "check_names", "check_types", "guarded"]
-
-
-class Cell(NamedTuple):
-    """A bad cell.
-
-    Parameters
-    ----------
-    at : int
-        The position of its row in a raw block.
-    column : str
-        The name of its column; "" where the whole row is bad.
-    reason : Reason
-    value : str
-        What the cell holds.
-    """
-
-    at: int
-    column: str
-    reason: Reason
-    value: str
+__all__ = ["ColumnarReader", "RawBlock", "Reader", "Reading", "Wanted", "check_names", "check_types", "guarded"]
 
 
 @dataclass(frozen=True)
@@ -91,10 +76,89 @@ class RawBlock:
     sha256: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How files are read.
+
+    Parameters
+    ----------
+    format : str, optional
+        The format of all files, such as "csv.gz". The default is the format that the suffix of each says.
+    encoding, delimiter : str, optional
+        The encoding of text files, and the delimiter of CSV files. By default the delimiter is found, and so are UTF-16
+        and UTF-32, by their byte order marks.
+    max_record : int
+        The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
+    decimal, thousands, units : optional
+        How numbers are written as text; see `kalprox.sources.readers.notation.Notation`.
+    chunk_bytes, batch_rows : int
+        The size of raw blocks: about `chunk_bytes` of a text file, at most `batch_rows` rows of a Parquet file.
+    stdin : binary stream, optional
+        The stream to read for the path "-". The default is the standard input of this process.
+    """
+
+    _LATER: ClassVar[Mapping[str, Any]] = MappingProxyType({"decimal": ".", "thousands": None, "units": ()})
+
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    max_record: int = MAX_RECORD
+    decimal: str = "."
+    thousands: str | None = None
+    units: tuple[str, ...] = ()
+    chunk_bytes: int = 1 << 20
+    batch_rows: int = 1 << 16
+    stdin: Any = None
+
+    notation: Notation = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "units", tuple(self.units))
+        object.__setattr__(self, "notation", Notation(self.decimal, self.thousands, self.units))
+        if self.stdin is not None:  # one object, which is rewound
+            object.__setattr__(self, "stdin", standard_input(self.stdin))
+
+    @property
+    def replay(self) -> Replay:
+        """The stream that is read for the path "-"."""
+        return standard_input(self.stdin)
+
+    def settings(self) -> dict[str, Any]:
+        """The keyword arguments for a Reading of the same files, in blocks of another size."""
+        names = [part.name for part in fields(Reading) if part.name not in ("chunk_bytes", "batch_rows", "notation")]
+        return {name: getattr(self, name) for name in names}
+
+    def identity(self) -> dict[str, Any]:
+        """What determines the raw blocks. What older versions did not have is left out unless it is used."""
+        sizes = {"chunk_bytes": self.chunk_bytes, "batch_rows": self.batch_rows}
+        own = {name: value for name, value in (self.settings() | sizes).items() if name != "stdin"}
+        return {name: value for name, value in own.items() if name not in self._LATER or value != self._LATER[name]}
+
+    def open(self, path: Path, *, threads: int = 1) -> "Reader":
+        """The reader of one file, which parses so many raw blocks of a text file at a time."""
+        refuse_pipe(path)
+        check_address_space()
+        kind, _, _ = format_of(path, self.format).partition(".")
+        module, _, name = READERS[kind].partition(".")
+        found: Reader = getattr(import_module(f"kalprox.sources.readers.{module}"), name)(path, self, threads)
+        return found
+
+
 class Reader(ABC):
-    """Reads one file."""
+    """Reads one file.
+
+    Parameters
+    ----------
+    path : Path
+    reading : Reading
+    threads : int
+        The number of raw blocks of a text file to parse at a time.
+    """
 
     text_may_be_number = True  # whether the format stores numbers as text
+
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        self.path, self.name, self.reading, self.threads = path, str(path), reading, threads
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -192,3 +256,49 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
             cell = kind.value_type if pa.types.is_dictionary(kind) else kind
             if not is_text(cell) and not allowed(cell):
                 raise SourceError(f"{file}: column {name!r} is of type {kind}, which cannot be read as {as_what}.")
+
+
+class ColumnarReader(Reader):
+    """A file of typed columns, read batch by batch."""
+
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
+        if path == STDIN:
+            kind = format_of(path, reading.format)
+            raise SourceError(f"Standard input must be csv, tsv or jsonl, or one of them with .gz; got {kind}.")
+
+    @property
+    def empty(self) -> bool:
+        """Whether the file has no bytes."""
+        return self.path.stat().st_size == 0
+
+    @abstractmethod
+    def schema(self) -> Any:
+        """The pyarrow schema."""
+
+    @abstractmethod
+    def _batches(self, names: list[str], start: int) -> Iterator[tuple[Any, int]]:
+        """Batches of these columns from row `start` on, where one begins; each with the number of its last row."""
+
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.schema().names)
+
+    def head(self, names: Sequence[str] | None, rows: int) -> Any:
+        """The first rows; see `Reader`. No further batches are read."""
+        taken = []
+        for batch, end in self._batches(self.names() if names is None else list(names), 0):
+            taken.append(batch)
+            if end >= rows:
+                break
+        return pa.Table.from_batches(taken).slice(0, rows) if taken else None
+
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
+        """The rows from row `start` on; see `Reader`."""
+        schema = self.schema()
+        check_names(self.name, schema.names, wanted.names)
+        check_types(self.name, schema, wanted)
+        for batch, end in self._batches(list(wanted.names), start):
+            table, bad = self.reading.notation.plain_table(batch, wanted.numbers)
+            yield RawBlock(table, batch.num_rows, end, bad=bad)
+        self.close()

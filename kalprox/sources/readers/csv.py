@@ -4,63 +4,80 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from kalprox.sources._arrow import pa
-from kalprox.sources.files import MAX_RECORD, SourceError
-from kalprox.sources.prefetch import map_ahead
-from kalprox.sources.readers.base import RawBlock, Reader, Wanted, check_names, guarded
+from kalprox.sources.arrow import pa
+from kalprox.sources.files import SourceError
+from kalprox.sources.readers.base import RawBlock, Reading, Wanted, check_names
 from kalprox.sources.readers.csv_parsing import CsvParser
-from kalprox.sources.readers.csv_records import CsvRecords
-from kalprox.sources.readers.delimiters import find_delimiter, first_records
-from kalprox.sources.readers.notation import PLAIN, Notation
-from kalprox.sources.readers.text import BOM, Chunk, Text, chunks
+from kalprox.sources.readers.text import BOM, CsvRecords, TextReader
 
-__all__ = ["CsvReader"]
+__all__ = ["CsvReader", "find_delimiter"]
 
+_DELIMITERS = (",", ";", "\t", "|")  # that are found
+_RECORDS = 25  # that are looked at
 _LOOK = 1 << 16  # bytes in which the delimiter is looked for
 _SEP = re.compile(rb'"?sep=([!-~\t])"?[\r\n]+')
 
 
-class CsvReader(Reader):
-    """A CSV file with a header. A quote opens only at the start of a field, and empty lines are no rows.
+def _first_records(text: str, delimiter: str, *, whole: bool) -> list[list[str]]:
+    """The fields of the first records of a text; unless `whole`, the last record may be cut, and is left out."""
+    found: list[list[str]] = []
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        for row in rows:
+            if row:
+                found.append(row)
+            if len(found) > _RECORDS:
+                break
+    except csv.Error:  # a field that is too long, or an odd character
+        pass
+    return found if whole or len(found) > _RECORDS else found[: max(1, len(found) - 1)]
+
+
+def find_delimiter(text: str, default: str, *, whole: bool) -> str:
+    """The delimiter of a CSV file: the one with which the first records have as many fields as the header.
 
     Parameters
     ----------
-    text : Text
-        The bytes of the file.
-    delimiter : str, optional
-        One character. By default it is found: the line "sep=;" of spreadsheets says it, or else the first records.
-    chunk_bytes : int
-        The number of bytes to parse at a time.
-    max_record : int
-        The largest number of bytes in a record; a longer record is a bad row.
+    text : str
+        The beginning of the file.
     default : str
-        The delimiter where none is found.
-    notation : Notation
-        The marks in numbers.
-    threads : int
-        The number of chunks to parse at a time.
+        The delimiter of a file with a single column, and where nothing tells two delimiters apart.
+    whole : bool
+        Whether `text` is the whole file.
+    """
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    there = [mark for mark in (default, *_DELIMITERS) if mark in header]
+    if len(set(there)) <= 1:
+        return there[0] if there else default
+
+    def fit(mark: str) -> tuple[float, int, bool]:
+        first, *others = _first_records(text, mark, whole=whole) or [[]]
+        same = sum(len(row) == len(first) for row in others) / len(others) if others else 1.0
+        return (same, len(first), mark == default) if len(first) > 1 else (0.0, 0, mark == default)
+
+    return max(dict.fromkeys(there), key=fit)
+
+
+class CsvReader(TextReader):
+    """A CSV file with a header. A quote opens only at the start of a field, and empty lines are no rows.
+
+    By default the delimiter is found: the line "sep=;" of spreadsheets says it, or else the first records.
     """
 
-    def __init__(
-        self,
-        text: Text,
-        *,
-        delimiter: str | None,
-        chunk_bytes: int,
-        max_record: int = MAX_RECORD,
-        default: str = ",",
-        notation: Notation = PLAIN,
-        threads: int = 1,
-    ) -> None:
+    kind = "CSV"
+
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
+        delimiter = reading.delimiter
         if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise SourceError(
                 f"delimiter must be one ASCII character other than a quote or a newline; got {delimiter!r}."
             )
-        self.text, self.given, self.default, self.notation = text, delimiter, default, notation
-        self.delimiter = delimiter or default  # until the header has been read
-        self.chunk_bytes, self.max_record, self.threads = chunk_bytes, max_record, threads
+        self.default = "\t" if self.format.startswith("tsv") else ","
+        self.delimiter = delimiter or self.default  # until the header has been read
         self._header: tuple[list[str] | None, int] | None = None
 
     @property
@@ -72,8 +89,10 @@ class CsvReader(Reader):
     def found(self) -> tuple[str, ...]:
         """The delimiter and the encoding, where they were found and are not the default; see `Reader`."""
         self.header()
-        delimiter = () if self.delimiter == (self.given or self.default) else (f"delimiter {self.delimiter!r}",)
-        return delimiter + (() if self.text.found is None else (f"encoding {self.text.found!r}",))
+        delimiter = (
+            () if self.delimiter == (self.reading.delimiter or self.default) else (f"delimiter {self.delimiter!r}",)
+        )
+        return delimiter + super().found
 
     @property
     def empty(self) -> bool:
@@ -83,10 +102,6 @@ class CsvReader(Reader):
     def names(self) -> list[str] | None:
         """The names in the header; None for an empty file."""
         return self.header()[0]
-
-    def close(self) -> None:
-        """Close the file."""
-        self.text.close()
 
     def header(self) -> tuple[list[str] | None, int]:
         """The names of the columns (None for an empty file), and the offset of the first row."""
@@ -106,22 +121,22 @@ class CsvReader(Reader):
             start = said.end() if said else start
             text = held[start : start + _LOOK].decode("utf-8", "replace")
             whole = not more and len(held) <= start + _LOOK
-            if self.given is None:
+            if self.reading.delimiter is None:
                 said_mark = said[1].decode() if said else None
                 self.delimiter = said_mark or find_delimiter(text, self.default, whole=whole)
             end = self.records.end_of_first(held, start)
             if end or not more:
                 break
-            if len(held) > self.max_record:
+            if len(held) > self.reading.max_record:
                 raise SourceError(
-                    f"{self.text.name}: the header does not end within {self.max_record:,} bytes, the value of "
+                    f"{self.name}: the header does not end within {self.reading.max_record:,} bytes, the value of "
                     "max_record. Check that the file is CSV and has newlines, or raise max_record."
                 )
         end = end or len(held)
         if start == len(held):
             return None, len(held)
         names = self._names(held[start:end])
-        rows = first_records(text, self.delimiter, whole=whole)[1:]
+        rows = _first_records(text, self.delimiter, whole=whole)[1:]
         if rows and all(len(row) == len(names) + 1 and not row[-1] for row in rows):
             names.append("")  # each row ends with a delimiter
         return names, end
@@ -132,18 +147,18 @@ class CsvReader(Reader):
         try:
             names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter))
         except csv.Error as error:
-            raise SourceError(f"{self.text.name}: the header cannot be read ({error}).") from error
+            raise SourceError(f"{self.name}: the header cannot be read ({error}).") from error
         if "\0" in text:
             raise SourceError(
-                f"{self.text.name}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
+                f"{self.name}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
                 "encoding='utf-16-le' (or 'utf-16-be')."
             )
         try:
             line.decode()
         except UnicodeDecodeError as error:
-            column = len(first_records(line[: error.start + 1].decode("latin-1"), self.delimiter, whole=True)[0])
+            column = len(_first_records(line[: error.start + 1].decode("latin-1"), self.delimiter, whole=True)[0])
             raise SourceError(
-                f"{self.text.name}: the header is not UTF-8: the name of column {column} is {names[column - 1]!r}. Use "
+                f"{self.name}: the header is not UTF-8: the name of column {column} is {names[column - 1]!r}. Use "
                 "encoding='latin-1' if the file is in Latin-1, as older programs write it."
             ) from None
         return [name.strip() for name in names]
@@ -168,16 +183,6 @@ class CsvReader(Reader):
         header, first_row = self.header()
         if header is None:
             return
-        check_names(self.text.name, header, wanted.names)
-        parser = CsvParser(header, wanted, self.delimiter, self.notation)
-        start = max(start, first_row)
-        self.text.open(again=again)
-        self.text.seek(start, sha256)
-        divided = chunks(self.text, start, self.chunk_bytes, self.records, max_record=self.max_record)
-
-        def parse(chunk: Chunk) -> RawBlock:
-            with guarded(self.text.name, "CSV"):
-                return parser.parse(chunk)
-
-        yield from map_ahead(parse, divided, self.threads)
-        self.text.close()
+        check_names(self.name, header, wanted.names)
+        parser = CsvParser(header, wanted, self.delimiter, self.reading.notation)
+        yield from self._parsed(self._chunks(max(start, first_row), sha256, self.records, again=again), parser.parse)

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.memory import check_address_space
-from kalprox.sources._arrow import load, pa
-from kalprox.sources.arrow_arrays import from_bytes
+from kalprox.sources.arrow import from_bytes, load, pa
 from kalprox.sources.cell_parsing import MISSING, certainly_exact
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, RawBlock, Wanted
+from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.readers.base import RawBlock, Wanted
 from kalprox.sources.readers.notation import PLAIN, Notation
 from kalprox.sources.readers.text import BOM, Chunk
 

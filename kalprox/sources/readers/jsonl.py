@@ -4,20 +4,19 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.checks import LARGEST
-from kalprox.sources._arrow import load, pa
-from kalprox.sources.arrow_arrays import from_bytes, from_numpy
+from kalprox.sources.arrow import from_bytes, from_numpy, load, pa
 from kalprox.sources.cell_parsing import MISSING, NUMBER, certainly_exact, why_bad
-from kalprox.sources.files import MAX_RECORD, SourceError
-from kalprox.sources.prefetch import map_ahead
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, RawBlock, Reader, Wanted, guarded
-from kalprox.sources.readers.text import BOM, Chunk, Lines, Text, chunks
+from kalprox.sources.files import SourceError
+from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.readers.base import RawBlock, Wanted
+from kalprox.sources.readers.text import BOM, Chunk, Lines, TextReader
 
 __all__ = ["JsonReader", "parse_lines"]
 
@@ -32,57 +31,36 @@ class _Number(str):
     """A number as it is written in the file."""
 
 
-class JsonReader(Reader):
-    """A file with one JSON object per line. A key that an object does not have is a missing cell.
+class JsonReader(TextReader):
+    """A file with one JSON object per line. A key that an object does not have is a missing cell."""
 
-    Parameters
-    ----------
-    text : Text
-        The bytes of the file.
-    chunk_bytes : int
-        The number of bytes to parse at a time.
-    max_record : int
-        The largest number of bytes in a line; a longer line is a bad row.
-    threads : int
-        The number of chunks to parse at a time.
-    """
-
+    kind = "JSON lines"
     text_may_be_number = False
-
-    def __init__(self, text: Text, *, chunk_bytes: int, max_record: int = MAX_RECORD, threads: int = 1) -> None:
-        self.text, self.chunk_bytes, self.max_record, self.threads = text, chunk_bytes, max_record, threads
-        self._empty: bool | None = None
-
-    @property
-    def found(self) -> tuple[str, ...]:
-        """The encoding, where a byte order mark says it; see `Reader`."""
-        return () if self.empty or self.text.found is None else (f"encoding {self.text.found!r}",)
-
-    def close(self) -> None:
-        """Close the file."""
-        self.text.close()
 
     @property
     def empty(self) -> bool:
         """Whether the file has no bytes."""
-        if self._empty is None:
-            self.text.open(again=True)
-            self._empty = not self.text.read(1)
-            self.text.close()
         return self._empty
+
+    @cached_property
+    def _empty(self) -> bool:
+        self.text.open(again=True)
+        found = not self.text.read(1)
+        self.text.close()
+        return found
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first rows. A key is numeric where at least half of its values are numbers, else it is text."""
         if (table := self._typed_head(rows)) is not None:
             return table if names is None else table.select([key for key in names if key in table.column_names])
         objects: list[dict[str, Any]] = []
-        for chunk in self._chunks(0, None, again=True):
+        for chunk in self._lines(again=True):
             for line in _lines(chunk.data) if chunk.fault is None else []:
                 if isinstance(read := _load(line), dict):
                     objects.append(read)
             if chunk.fault is Reason.TOO_LONG and not objects:
                 raise SourceError(
-                    f"{self.text.name}: the first line does not end within {self.max_record:,} bytes, the value of "
+                    f"{self.name}: the first line does not end within {self.reading.max_record:,} bytes, the value of "
                     "max_record. Check that the file has one JSON object per line, or raise max_record."
                 )
             if len(objects) >= rows:
@@ -95,7 +73,7 @@ class JsonReader(Reader):
         """The first rows parsed by pyarrow; None where some have keys or types that the first one does not have."""
         tables: list[Any] = []
         types: dict[str, Any] | None = None
-        for chunk in self._chunks(0, None, again=True):
+        for chunk in self._lines(again=True):
             types = types or _types(chunk.data)
             table = _read(chunk.data, types, unexpected="error") if types and chunk.fault is None else None
             if table is None or not all(map(_is_exact, table.columns)):
@@ -107,21 +85,11 @@ class JsonReader(Reader):
 
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from the byte `start` on; see `Reader`."""
+        yield from self._parsed(self._lines(start, sha256), partial(parse_lines, wanted=wanted))
 
-        def parse(chunk: Chunk) -> RawBlock:
-            with guarded(self.text.name, "JSON lines"):
-                return parse_lines(chunk, wanted)
-
-        yield from map_ahead(parse, self._chunks(start, sha256, again=False), self.threads)
-        self.text.close()
-
-    def _chunks(self, start: int, sha256: str | None, *, again: bool) -> Iterator[Chunk]:
-        self.text.open(again=again)
-        self.text.seek(start, sha256)
-        first = start == 0
-        for chunk in chunks(self.text, start, self.chunk_bytes, Lines(), max_record=self.max_record):
-            yield chunk._replace(data=chunk.data.removeprefix(BOM)) if first else chunk
-            first = False
+    def _lines(self, start: int = 0, sha256: str | None = None, *, again: bool = False) -> Iterator[Chunk]:
+        for i, chunk in enumerate(self._chunks(start, sha256, Lines(), again=again)):
+            yield chunk._replace(data=chunk.data.removeprefix(BOM)) if start == i == 0 else chunk
 
 
 def parse_lines(chunk: Chunk, wanted: Wanted) -> RawBlock:

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox.sources._arrow import pa, pc
-from kalprox.sources.arrow_arrays import from_bytes, to_numpy
+from kalprox.sources.arrow import from_bytes, is_text, pa, pc, plain, to_numpy
 from kalprox.sources.cell_parsing import EMPTY_CELL, MISSING_CELLS, shown, why_invalid
-from kalprox.sources.cell_types import is_text, plain
 from kalprox.sources.files import SourceError
-from kalprox.sources.readers.base import Cell
+from kalprox.sources.quarantine import Cell
 
 __all__ = ["PLAIN", "Likeness", "Notation", "likeness", "units_of"]
 

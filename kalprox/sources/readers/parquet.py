@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kalprox.sources._arrow import load
-from kalprox.sources.readers.base import guarded
-from kalprox.sources.readers.columnar import ColumnarReader
-from kalprox.sources.readers.notation import PLAIN, Notation
+from kalprox.sources.arrow import load
+from kalprox.sources.readers.base import ColumnarReader, Reading, guarded
 
 __all__ = ["ParquetReader"]
 
@@ -18,9 +16,8 @@ _BUFFER = 1 << 18  # bytes of each column to read ahead
 class ParquetReader(ColumnarReader):
     """A Parquet file. A batch and a page of each column are in memory at a time, however large the row groups are."""
 
-    def __init__(self, path: Path, batch_rows: int, notation: Notation = PLAIN) -> None:
-        super().__init__(path, notation)
-        self.batch_rows = batch_rows
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
         self._file: Any = None
 
     def schema(self) -> Any:
@@ -57,7 +54,7 @@ class ParquetReader(ColumnarReader):
                     offset += rows
                     continue
                 for batch in self.file.iter_batches(
-                    self.batch_rows, row_groups=[group], columns=names, use_threads=False
+                    self.reading.batch_rows, row_groups=[group], columns=names, use_threads=False
                 ):
                     offset += batch.num_rows
                     if offset > start:

@@ -6,16 +6,21 @@ import hashlib
 import io
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable
+import numpy as np
+
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable, format_of
 from kalprox.sources.files import stdin as standard_input
+from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.csv_records import CsvRecords
+from kalprox.sources.readers.base import RawBlock, Reader, Reading, guarded
 
-__all__ = ["BOM", "Chunk", "Lines", "Text", "chunks", "pass_over"]
+__all__ = ["BOM", "Chunk", "CsvRecords", "Lines", "Text", "TextReader", "chunks", "pass_over"]
+
 
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 _STEP = 1 << 20  # bytes to read at a time
@@ -26,6 +31,92 @@ _MARKS = (  # byte order marks of other encodings; none of them is UTF-8
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+
+class Lines:
+    """Finds the ends of records that are lines; see `CsvRecords`."""
+
+    def end_of_first(self, data: bytes, start: int) -> int:
+        """The end of the line that begins at `start`; 0 where it does not end in `data`."""
+        return data.find(b"\n", start) + 1
+
+    def end_of_last(self, data: bytes) -> tuple[int, bool]:
+        """The end of the last complete line in `data`, and False: no quote is open."""
+        return data.rfind(b"\n") + 1, False
+
+    def shortened(self, data: bytes) -> bytes:
+        """No bytes: whatever a line begins with, it ends with the next newline."""
+        return b""
+
+
+class CsvRecords:
+    """Finds the ends of records. A quote opens a quoted field only at the start of a field.
+
+    Parameters
+    ----------
+    delimiter : str
+        One character.
+    newlines : bytes
+        The characters that end a line.
+    """
+
+    def __init__(self, delimiter: str, newlines: bytes = b"\r\n") -> None:
+        self.delimiter, self._newline = delimiter, re.compile(b"[" + newlines + b"]")
+        mark = re.escape(delimiter).encode()
+        self._quoted = re.compile(rb"(?:\A|(?<=[" + mark + rb'\r\n]))"[^"]*+(?:""[^"]*+)*+(?:"|\Z)')
+
+    def end_of_first(self, data: bytes, start: int) -> int:
+        """The end of the record that begins at `start`; 0 where it does not end in `data`."""
+        if self._newline.search(data, start) is None:
+            return 0
+        here = start
+        for quoted in self._quoted.finditer(data[start:]):
+            if newline := self._newline.search(data, here, start + quoted.start()):
+                return newline.end()
+            here = start + quoted.end()
+        newline = self._newline.search(data, here)
+        return 0 if newline is None else newline.end()
+
+    def shortened(self, data: bytes) -> bytes:
+        """A few bytes in place of `data`, the beginning of a record: it ends where it does after `data`."""
+        last = deque(self._quoted.finditer(data), maxlen=1)
+        if not last or last[0].end() < len(data):
+            return b"x" + data[-1:]  # in a field that is not quoted, or at the beginning of one
+        inside = data[last[0].start() + 1 :]
+        return b'"' + inside[len(inside.rstrip(b'"')) :]  # the next byte may be another quote
+
+    def end_of_last(self, data: bytes) -> tuple[int, bool]:
+        """The end of the last complete record, and whether a quote is open at the end of `data`."""
+        if b'"' not in data:
+            return (data.rfind(b"\n") + 1 or data.rfind(b"\r") + 1), False
+        raw = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(raw == ord('"'))
+        before = raw[quotes[::2] - 1]
+        if quotes[0] == 0:
+            before[0] = ord("\n")
+        if not np.isin(before, list(f'{self.delimiter}\r\n"'.encode())).all():
+            return self.end_of_last_by_fields(data)
+        # Every second quote opens a field or follows a quote, so the quotes open and close in turn.
+        for mark in b"\n\r":
+            marks = np.flatnonzero(raw == mark)
+            outside = marks[np.searchsorted(quotes, marks) % 2 == 0]
+            if len(outside):
+                return int(outside[-1]) + 1, len(quotes) % 2 == 1
+        return 0, len(quotes) % 2 == 1
+
+    def end_of_last_by_fields(self, data: bytes) -> tuple[int, bool]:
+        """`end_of_last`, one quoted field after another: for text with quotes in the middle of a field."""
+        line = feed = here = 0
+        is_open = False
+        for quoted in self._quoted.finditer(data):
+            start, end = quoted.span()
+            line = data.rfind(b"\n", here, start) + 1 or line
+            feed = data.rfind(b"\r", here, start) + 1 or feed
+            here = end
+            is_open = end == len(data) and data.count(b'"', start, end) % 2 == 1
+        line = data.rfind(b"\n", here) + 1 or line
+        feed = data.rfind(b"\r", here) + 1 or feed
+        return line or feed, is_open
 
 
 class Text:
@@ -167,22 +258,6 @@ class Chunk(NamedTuple):
     fault: Reason | None = None
 
 
-class Lines:
-    """Finds the ends of records that are lines; see `kalprox.sources.readers.csv_records.CsvRecords`."""
-
-    def end_of_first(self, data: bytes, start: int) -> int:
-        """The end of the line that begins at `start`; 0 where it does not end in `data`."""
-        return data.find(b"\n", start) + 1
-
-    def end_of_last(self, data: bytes) -> tuple[int, bool]:
-        """The end of the last complete line in `data`, and False: no quote is open."""
-        return data.rfind(b"\n") + 1, False
-
-    def shortened(self, data: bytes) -> bytes:
-        """No bytes: whatever a line begins with, it ends with the next newline."""
-        return b""
-
-
 def chunks(
     text: Text, start: int, size: int, records: Lines | CsvRecords, *, max_record: int = MAX_RECORD
 ) -> Iterator[Chunk]:
@@ -276,3 +351,41 @@ def _end_of_line(data: bytes) -> int:
     """The end of the first line, whatever mark ends it; 0 where there is none."""
     found = re.search(rb"[\r\n]", data)
     return found.end() if found else 0
+
+
+class TextReader(Reader):
+    """A text file, whose records are read and parsed chunk by chunk."""
+
+    kind: ClassVar[str]  # of file, for error messages
+
+    def __init__(self, path: Path, reading: Reading, threads: int = 1) -> None:
+        super().__init__(path, reading, threads)
+        self.format = format_of(path, reading.format)
+        compressed = self.format.endswith(".gz")
+        self.text = Text(path, compressed=compressed, encoding=reading.encoding, stdin=reading.stdin)
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The encoding, where a byte order mark says it; see `Reader`."""
+        return () if self.empty or self.text.found is None else (f"encoding {self.text.found!r}",)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.text.close()
+
+    def _chunks(self, start: int, sha256: str | None, records: Lines | CsvRecords, *, again: bool) -> Iterator[Chunk]:
+        """The chunks from the byte `start` on; see `Text.open` for `again`."""
+        self.text.open(again=again)
+        self.text.seek(start, sha256)
+        size, most = self.reading.chunk_bytes, self.reading.max_record
+        yield from chunks(self.text, start, size, records, max_record=most)
+
+    def _parsed(self, divided: Iterator[Chunk], parse: Callable[[Chunk], RawBlock]) -> Iterator[RawBlock]:
+        """The rows of chunks, of which several may be parsed at a time."""
+
+        def parse_guarded(chunk: Chunk) -> RawBlock:
+            with guarded(self.name, self.kind):
+                return parse(chunk)
+
+        yield from map_ahead(parse_guarded, divided, self.threads)
+        self.text.close()

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kalprox.sources.arrow_arrays import from_bytes, from_numpy, to_numpy
+from kalprox.sources.arrow import from_bytes, from_numpy, to_numpy
 
 CELLS = {
     "float64": pa.array([1.5, -0.0, float("nan"), 1e300] * 6),

@@ -57,7 +57,7 @@ def test_sparse_rows_are_the_dense_ones(own, bits):
     np.testing.assert_array_equal(found.X.toarray(), dense.X)
     assert found.X.format == "csr" and found.X.has_canonical_format
     assert found.bad == dense.bad and found.notes == dense.notes
-    np.testing.assert_array_equal(found.rows(np.array([2, 0])).X.toarray(), dense.X[[2, 0]])
+    np.testing.assert_array_equal(found.at(np.array([2, 0])).X.toarray(), dense.X[[2, 0]])
 
 
 def test_the_memory_of_sparse_rows_is_that_of_their_entries():

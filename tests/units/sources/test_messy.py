@@ -20,7 +20,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
-from kalprox.sources.readers.delimiters import find_delimiter
+from kalprox.sources.readers.csv import find_delimiter
 from kalprox.sources.readers.notation import Notation, likeness
 from kalprox.sources.table import Table
 

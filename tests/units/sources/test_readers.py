@@ -16,16 +16,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kalprox.sources import prefetch
-from kalprox.sources.cell_types import plain
+from kalprox.sources.arrow import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
-from kalprox.sources.readers import jsonl, reader
+from kalprox.sources.readers import Reading, jsonl
 from kalprox.sources.readers.base import Wanted, check_names, guarded
 from kalprox.sources.readers.csv import CsvReader
 from kalprox.sources.readers.csv_parsing import CsvParser
-from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.jsonl import JsonReader
-from kalprox.sources.readers.text import Text, chunks
+from kalprox.sources.readers.text import CsvRecords, Text, chunks
 from kalprox.sources.table import Table
 
 GOOD = b'y,a,c\n1,2,u\n3,4.5e1,"v, w"\n-5,.6,"x ""y"""\n7,8,z\r\n9,10,"new\nline"\n'
@@ -44,15 +43,22 @@ class Memory(Text):
         return io.BufferedReader(io.BytesIO(self.data))
 
 
+def opened(kind, data, **reading):
+    reader = kind(Path("memory.csv"), Reading(**reading))
+    reader.text = Memory(data)
+    return reader
+
+
 def rows_of(data, size, max_record=64):
     """Every row: its numbers, or where and why it is bad."""
-    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
+    reader = opened(CsvReader, data, delimiter=",", chunk_bytes=size, max_record=max_record)
     out, at = {}, 0
     try:
         if reader.empty:
             return None
         for raw in reader.blocks(WANTED):
-            X, y, _, _, faults, *_ = COLUMNS.encode(raw.table)
+            encoded = COLUMNS.encode(raw.table)
+            X, y, faults = encoded.X, encoded.y, encoded.bad
             places = np.arange(raw.read) if raw.rows is None else raw.rows
             for i, place in enumerate(places):
                 out[at + place] = (*X[i].tolist(), y[i])
@@ -68,7 +74,7 @@ def rows_of(data, size, max_record=64):
 
 def ends_of_chunks(data, size, max_record=64):
     """Where the chunks end, and their faults. Of sizes with the same ends, and so the same chunks, one is tested."""
-    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
+    reader = opened(CsvReader, data, delimiter=",", chunk_bytes=size, max_record=max_record)
     try:
         start = reader.header()[1]
     except SourceError:
@@ -140,10 +146,11 @@ POISON_JSON = [b"{", b"}", b"[", b"]", b":", b"null", b"true", b"NaN", b"}\n{", 
 
 
 def json_rows(data, size):
-    reader = JsonReader(Memory(data), chunk_bytes=size, max_record=1 << 10)
+    reader = opened(JsonReader, data, chunk_bytes=size, max_record=1 << 10)
     out, at = {}, 0
     for raw in reader.blocks(WANTED):
-        X, y, _, _, faults, *_ = COLUMNS.encode(raw.table)
+        encoded = COLUMNS.encode(raw.table)
+        X, y, faults = encoded.X, encoded.y, encoded.bad
         places = np.arange(raw.read) if raw.rows is None else raw.rows
         cells = {at + places[cell.at]: cell[1:] for cell in faults} | {at + c.at: c[1:] for c in reversed(raw.bad)}
         out |= {at + place: (*X[i].tolist(), y[i]) for i, place in enumerate(places)} | cells
@@ -184,11 +191,11 @@ def test_a_header_without_an_end_is_scanned_a_few_times_at_most(filler, monkeypa
     monkeypatch.setattr(CsvRecords, "end_of_first", counted)
     data = filler * (4_000_000 // len(filler))
     with pytest.raises(SourceError, match=r"does not end within 1,000,000 bytes, the value of max_record.*raise"):
-        CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20, max_record=1_000_000).names()
+        opened(CsvReader, data, delimiter=",", max_record=1_000_000).names()
     assert sum(scanned) < 5_000_000
     scanned.clear()
     with suppress(SourceError):  # a field that is too long for the csv module
-        CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20).names()
+        opened(CsvReader, data, delimiter=",").names()
     assert sum(scanned) < 4 * len(data)
 
 
@@ -206,7 +213,7 @@ def test_names_are_looked_up_once():
 def test_a_first_line_of_json_without_an_end_is_refused_with_the_limit(tmp_path):
     (file := tmp_path / "a.jsonl").write_bytes(b'{"y": "' + b"a" * 100_000)
     with (
-        closing(reader(file, max_record=50_000)) as opened,
+        closing(Reading(max_record=50_000).open(file)) as opened,
         pytest.raises(SourceError, match=r"first line does not end within 50,000 bytes, the value of max_record"),
     ):
         opened.head(None, 10)
@@ -222,7 +229,7 @@ def test_csv_is_parsed_once_a_chunk_and_once_more_where_cells_such_as_NA_begin(t
     )
     for name, more in (("b.csv", 0), ("a.csv", 1)):
         reads.clear()
-        with closing(reader(tmp_path / name, chunk_bytes=1000)) as opened:
+        with closing(Reading(chunk_bytes=1000).open(tmp_path / name)) as opened:
             raws = list(opened.blocks(Wanted(("y", "x"))))
         assert len(reads) == len(raws) + more and len(raws) > 10 and not any(raw.bad for raw in raws)
     x = [cell for raw in raws for cell in raw.table.column("x").to_pylist()]
@@ -271,7 +278,7 @@ def test_json_with_booleans_and_whole_levels_is_parsed_in_blocks_and_not_line_by
     wanted = Wanted(("y", "x", "flag"), ("level", "on", "code"))
 
     def blocks():
-        with closing(reader(file)) as opened:
+        with closing(Reading().open(file)) as opened:
             return [(raw.table.to_pydict(), raw.read, raw.bad) for raw in opened.blocks(wanted)]
 
     with monkeypatch.context() as patch:
@@ -318,7 +325,7 @@ def test_only_lines_around_a_bad_one_are_read_one_by_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cell", ["-0", "1.0", "12345678901234567890", "1e3", '"b"', "true", "[1]"])
 def test_a_level_of_another_type_than_the_first_one_is_kept_as_it_is_written(tmp_path, cell):
     (file := tmp_path / "a.jsonl").write_text('{"y":1,"code":7}\n{"y":2,"code":' + cell + "}\n")
-    with closing(reader(file)) as opened:
+    with closing(Reading().open(file)) as opened:
         [raw] = opened.blocks(Wanted(("y",), ("code",)))
     bad = cell.startswith("[")
     assert raw.table.column("code").to_pylist() == [b"7", None if bad else cell.strip('"').encode()]
@@ -341,7 +348,7 @@ def test_a_level_of_another_type_than_the_first_one_is_kept_as_it_is_written(tmp
     ],
 )
 def test_the_first_rows_of_json_are_the_same_parsed_in_blocks_or_line_by_line(tmp_path, monkeypatch, rows):
-    with closing(reader(json_file(tmp_path, rows))) as opened:
+    with closing(Reading().open(json_file(tmp_path, rows))) as opened:
         found = opened.head(None, 100)
         monkeypatch.setattr(jsonl, "_read", lambda *args, **options: None)
         expected = opened.head(None, 100)
