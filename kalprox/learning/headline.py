@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -67,7 +67,7 @@ class RowCounts(Protocol):
     @property
     def bad(self) -> int: ...
     @property
-    def reasons(self) -> Mapping[str, Mapping[str, int]]: ...
+    def counted(self) -> Sequence[tuple[str, str, int]]: ...
     @property
     def notes(self) -> Notes: ...
     @property
@@ -232,18 +232,14 @@ def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -
 def _counts(rows: RowCounts, used: str) -> Line:
     if not rows.bad:
         return Line("Rows", f"{rows.read:,} read, {used}, none refused.")
-    found = sorted(
-        ((n, column, reason) for column, reasons in rows.reasons.items() for reason, n in reasons.items()),
-        key=lambda one: (-one[0], one[1:]),
-    )
-    why = [f"{code(column)} {reason} ({n:,})" if column else f"{reason} ({n:,})" for n, column, reason in found]
+    why = [f"{code(column)} {reason} ({n:,})" if column else f"{reason} ({n:,})" for column, reason, n in rows.counted]
     more = [f"{len(why) - _REASONS:,} more reasons"] if len(why) > _REASONS else []
     share = rows.bad / max(rows.read, 1)
     reasons = ", ".join([*why[:_REASONS], *more])
     text = f"{rows.read:,} read, {used}, {rows.bad:,} refused ({100 * share:.3g}%): {reasons}."
     if share > _MANY:
         text += " The others may differ from them: correct these cells, or leave out the column"
-        unseen = any("unseen level" in reason for _, _, reason in found)
+        unseen = any("unseen level" in reason for _, reason, _ in rows.counted)
         text += ', list all levels beforehand, or, without a formula, use unseen="zero".' if unseen else "."
     return Line("Rows", text, share > _MANY)
 

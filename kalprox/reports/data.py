@@ -74,7 +74,7 @@ def rejected(quality: DataQuality) -> Section:
     title = "Rejected rows"
     if not quality.bad:
         return Section(title, "No rows were rejected.")
-    counts = _reasons(quality)
+    counts = quality.counted
     more = f" The {MAX_ROWS:,} most frequent of {len(counts):,} are shown." if len(counts) > MAX_ROWS else ""
     reasons = Table(["column", "reason", "rows"], [list(c) for c in counts[:MAX_ROWS]], f"Reasons.{more}")
     first = [
@@ -93,7 +93,7 @@ def _conclusion(quality: DataQuality) -> str:
     rows = quality.bad - files
     parts = [f"{count(rows, 'row')} of {quality.read:,} ({100 * rows / max(quality.read, 1):.3g}%)"] if rows else []
     parts += [count(files, "file")] if files else []
-    column, reason, n = _reasons(quality)[0]
+    column, reason, n = quality.counted[0]
     where = f"{code(column)} {reason}" if column else reason
     verb = "was" if quality.bad == 1 else "were"
     return f"**{' and '.join(parts)}** {verb} rejected; the most frequent reason ({n:,}): {where}."
@@ -104,12 +104,6 @@ def _whole(value: float | None) -> Any:
     return value if value is None or not value.is_integer() or abs(value) >= 1e10 else int(value)
 
 
-def _reasons(quality: DataQuality) -> list[tuple[str, str, int]]:
-    """Column, reason and number of rows, the most frequent first."""
-    found = [(column, reason, n) for column, counts in quality.reasons.items() for reason, n in counts.items()]
-    return sorted(found, key=lambda row: (-row[2], row[:2]))
-
-
 def _rejected_files(quality: DataQuality) -> int:
     """How many of the rejected rows stand for whole files."""
-    return sum(n for column, reason, n in _reasons(quality) if column == "" and reason in WHOLE_FILES)
+    return sum(n for column, reason, n in quality.counted if column == "" and reason in WHOLE_FILES)
