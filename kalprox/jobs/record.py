@@ -186,6 +186,12 @@ class DataQuality:
         return {classes[0]: self.good - round(self.targets[0]), classes[1]: round(self.targets[0])}
 
     @property
+    def counted(self) -> list[tuple[str, str, int]]:
+        """The column, the reason and the number of the rejected rows, the most frequent ones first."""
+        found = [(column, reason, n) for column, counts in self.reasons.items() for reason, n in counts.items()]
+        return sorted(found, key=lambda one: (-one[2], one[:2]))
+
+    @property
     def good(self) -> int:
         """The number of good rows that have a target."""
         unlabelled = self.notes.n_unlabelled

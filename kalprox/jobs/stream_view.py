@@ -106,7 +106,7 @@ class StreamView:
             "level": run.job.level,
             "error": counts.error,
             "coverage": counts.coverage,
-            "reasons": [] if quality is None else _reasons(quality.reasons),
+            "reasons": [] if quality is None else list(map(list, quality.counted[:_REASONS])),
             "changes": [] if changes is None else [_change(point._asdict()) for point in changes.points[-_CHANGES:]],
             "foot": f"Byte {position.offset:,} of the input. " + _checkpoint(run),
         }
@@ -177,11 +177,6 @@ def _rate(last: tuple[float, int, float], answered: int) -> tuple[float, int, fl
     if now - when < 0.9:
         return when, rows, (answered - rows) / max(now - when, 1e-3) if rate != rate else rate
     return now, answered, (answered - rows) / (now - when)
-
-
-def _reasons(reasons: dict[str, dict[str, int]]) -> list[list[Any]]:
-    found = [(n, column, reason) for column, counts in reasons.items() for reason, n in counts.items()]
-    return [[column, reason, n] for n, column, reason in sorted(found, reverse=True)[:_REASONS]]
 
 
 def _checkpoint(run: StreamRun) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from kalprox.learning.targets import accepts_any
 from kalprox.models import LINKS
 from kalprox.sources.notes import NO_NOTES, Notes
 
-__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline", "reasons_of", "refusals", "verdict_of"]
+__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline", "refusals", "verdict_of"]
 
 _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
@@ -67,7 +67,7 @@ class RowCounts(Protocol):
     @property
     def bad(self) -> int: ...
     @property
-    def reasons(self) -> Mapping[str, Mapping[str, int]]: ...
+    def counted(self) -> Sequence[tuple[str, str, int]]: ...
     @property
     def notes(self) -> Notes: ...
     @property
@@ -229,15 +229,9 @@ def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -
     yield from (line._replace(label="Model") for line in _rows(learner, rows) if line.doubt or line.label == "Rows")
 
 
-def reasons_of(rows: RowCounts) -> list[tuple[str, str, int]]:
-    """Return for what rows were refused: column, reason and number of rows, the most frequent first."""
-    found = [(column, reason, n) for column, counts in rows.reasons.items() for reason, n in counts.items()]
-    return sorted(found, key=lambda one: (-one[2], one[:2]))
-
-
 def refusals(rows: RowCounts) -> str:
     """Return how many rows were refused, and for what, in words."""
-    found = reasons_of(rows)
+    found = rows.counted
     why = [f"{f'{code(column)} ' if column else ''}{reason} ({n:,})" for column, reason, n in found[:_REASONS]]
     why += [f"{len(found) - _REASONS:,} more reasons"] if len(found) > _REASONS else []
     return f"{rows.bad:,} refused ({100 * _share_refused(rows):.3g}%): {', '.join(why)}."
@@ -253,7 +247,7 @@ def _counts(rows: RowCounts, used: str) -> Line:
     text, many = f"{rows.read:,} read, {used}, {refusals(rows)}", _share_refused(rows) > _MANY
     if many:
         text += " The others may differ from them: correct these cells, or leave out the column"
-        unseen = any("unseen level" in reason for _, reason, _ in reasons_of(rows))
+        unseen = any("unseen level" in reason for _, reason, _ in rows.counted)
         text += ', list all levels beforehand, or, without a formula, use unseen="zero".' if unseen else "."
     return Line("Rows", text, many)
 

@@ -7,7 +7,7 @@ import numpy as np
 from kalprox.base.text import MAX_NAME, count, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
-from kalprox.learning.headline import reasons_of, refusals
+from kalprox.learning.headline import refusals
 from kalprox.pages import Section, Table
 from kalprox.reports.summary import MAX_ROWS, code_columns, contents
 
@@ -76,7 +76,7 @@ def rejected(quality: DataQuality) -> Section:
     title = "Rejected rows"
     if not quality.bad:
         return Section(title, "No rows were rejected.")
-    counts = reasons_of(quality)
+    counts = quality.counted
     more = f" The {MAX_ROWS:,} most frequent of {len(counts):,} are shown." if len(counts) > MAX_ROWS else ""
     reasons = Table(["column", "reason", "rows"], [list(c) for c in counts[:MAX_ROWS]], f"Reasons.{more}")
     first = [
