@@ -8,7 +8,7 @@ from test_prox import PROBLEMS, rounding, rows, triangle, violation
 from kalprox import KalproxRegressor
 from kalprox.regularizers import L1, Box, ElasticNet, Pieces
 from kalprox.solvers import active_set
-from kalprox.solvers.l1_path import l1_minimiser, l1_path
+from kalprox.solvers.l1_path import l1_minimiser, l1_path, l1_start
 from kalprox.solvers.prox import prox
 
 
@@ -151,3 +151,14 @@ def test_scoring_a_fit_needs_few_steps_of_the_search(settings, alpha, monkeypatc
     monkeypatch.setattr(active_set.Coordinates, "__init__", lambda *a, **k: estimates.append(1) or solve(*a, **k))
     KalproxRegressor(alpha=alpha, **settings).fit(X, y)
     assert 20 < len(estimates) < 40 and len(steps) < 2 * len(estimates)
+
+
+def test_a_search_for_a_lasso_of_many_rows_starts_at_its_minimiser_unless_hardly_any_coefficient_is_zero():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 50))
+    y = X @ np.r_[rng.normal(size=25), np.zeros(25)] + rng.normal(size=1000)
+    least = np.linalg.lstsq(X, y, rcond=None)[0]
+    half = l1_start(X, y, Pieces(l1=15.0), least)
+    found = prox(X, y, L1(15.0), half)
+    assert 0.5 < (found.theta != 0).mean() < 0.95 and found.converged and found.iterations <= 1
+    assert l1_start(X, y, Pieces(l1=0.01), least) is least
