@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from kalprox.jobs.record import DataQuality
 from kalprox.jobs.stream_job import StreamCounts
 from kalprox.jobs.stream_view import StreamView, _weights
 from kalprox.learning.learner import Learner
@@ -31,7 +32,7 @@ def run_of(d=3, classes=()):
         saved_at=-1,
         job=SimpleNamespace(level=0.9, source="-", checkpoint=None),
         changes=lambda: None,
-        quality=lambda: SimpleNamespace(reasons={"x1": {"missing": 2, "not a number": 5}, "": {"not JSON": 1}}),
+        quality=lambda: DataQuality(reasons={"x1": {"missing": 2, "not a number": 5}, "": {"not JSON": 1}}),
     )
     return run
 
