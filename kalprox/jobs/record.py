@@ -17,12 +17,12 @@ from kalprox.sources.quarantine import BadRow, Reason
 if TYPE_CHECKING:
     from kalprox.engines import PartitionSummary
 
-__all__ = ["WHOLE_FILES", "DataQuality", "ErrorHistory", "FitRecord"]
+__all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
 
 _MAX_POINTS = 64  # of an error history; when it is full, every other point is dropped
 _FIRST_STRIDE = 8
 _MAX_EXAMPLES = 20  # rejected rows that are kept as examples
-WHOLE_FILES = (Reason.EMPTY, Reason.UNREADABLE)  # reasons that concern a file, not a row
+_WHOLE_FILES = (Reason.EMPTY, Reason.UNREADABLE)  # reasons that concern a file, not a row
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class DataQuality:
         """The number of good rows that have a target."""
         unlabelled = self.notes.n_unlabelled
         return (
-            self.read - self.bad - unlabelled + sum(self.reasons.get("", {}).get(reason, 0) for reason in WHOLE_FILES)
+            self.read - self.bad - unlabelled + sum(self.reasons.get("", {}).get(reason, 0) for reason in _WHOLE_FILES)
         )
 
     def _with_ranges(self, low: Any, high: Any, total: Any) -> "DataQuality":
