@@ -13,16 +13,7 @@ from kalprox.base.checks import LARGEST
 from kalprox.estimators.frames import frame_kind
 from kalprox.sources.hashing import HashedSpace
 
-__all__ = [
-    "HashedColumns",
-    "NamedColumns",
-    "Row",
-    "check_frame",
-    "first_bad",
-    "frame_like",
-    "frame_rows",
-    "series_like",
-]
+__all__ = ["HashedColumns", "NamedColumns", "check_frame", "frame_like", "frame_rows", "series_like"]
 
 Row = Mapping[Any, Any]
 _MOST_KNOWN = 1 << 16  # hashes of names that are kept

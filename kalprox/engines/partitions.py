@@ -155,13 +155,13 @@ class FramePartition:
             labels = plain_labels(table.column(self.labels).to_pylist())
             for at in np.flatnonzero(missing_labels(labels)).tolist():
                 bad.setdefault(at, BadRow(self.name, first + at + 1, self.labels, Reason.MISSING, ""))
+        rows: Block = encoded
         if bad:
             good = np.ones(table.num_rows, bool)
             good[list(bad)] = False
-            encoded, labels = encoded.at(good), None if labels is None else labels[good]
-        y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
-        about: dict[str, Any] = {"groups": encoded.groups, "offset": encoded.offset, "notes": encoded.notes}
-        return Block(encoded.X, y, encoded.weights, table.num_rows, refused, **about)
+            rows, labels = encoded.at(good), None if labels is None else labels[good]
+        y, refused = rows.y if labels is None else labels, [bad[at] for at in sorted(bad)]
+        return replace(rows, y=y, read=table.num_rows, bad=refused, notes=encoded.notes)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ import numpy as np
 
 from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import hash_levels, parse_booleans, parse_days, parse_levels, parse_numbers
-from kalprox.sources.encoding import Cells, one_hot, put_columns, without_unseen
+from kalprox.sources.encoding import Cells, one_hot, put_columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
 from kalprox.sources.inference import Inference, holds_dates, infer_features
 from kalprox.sources.level_scan import most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex, in_order
-from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["BINS", "Columns"]
@@ -142,10 +141,9 @@ class Columns(TableColumns):
         return {name: self._levels(name)[0] for name in features if name not in self.full and self._levels(name)}
 
     @property
-    def wanted(self) -> Wanted:
-        """The columns that are read from a file."""
-        numbers = (name for name in self.numeric if name not in self.booleans)
-        return self._wanted(numbers, (*self.categorical, *self.hashed, *self.shared, *self.booleans))
+    def texts(self) -> tuple[str, ...]:
+        """The features whose cells are levels or texts."""
+        return (*self.categorical, *self.hashed, *self.shared)
 
     @classmethod
     def infer(
@@ -283,8 +281,7 @@ class Columns(TableColumns):
                 codes, faults = parse_levels(column, self._level_indices[name])
                 one_hot(codes, X[:, at : at + width])
                 if self.unseen == "zero":
-                    cells.note_unknown(name, faults)
-                    faults = without_unseen(faults)
+                    faults = cells.without_unknown(name, faults)
             elif name in self.dates:
                 numbers[at], faults = parse_days(column)
             else:

@@ -12,7 +12,7 @@ from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers.notation import units_of
 
-__all__ = ["Cells", "impossible", "one_hot", "put_columns", "too_heavy", "without_unseen"]
+__all__ = ["Cells", "impossible", "one_hot", "put_columns", "too_heavy"]
 
 _TILE = 1 << 11  # rows that are put into their columns at a time
 _MAX_LOOKED_AT = 1000  # cells among which examples are looked for
@@ -71,12 +71,13 @@ class Cells:
 
     # ---- notes -----------------------------------------------------------------------------------------
 
-    def note_unknown(self, name: str, faults: Faults) -> None:
-        """Note the levels of the column `name` that are not known: its cells that are bad for that reason."""
+    def without_unknown(self, name: str, faults: Faults) -> Faults:
+        """The bad cells of a column of levels without those whose level is not known, which are noted."""
         at = [i for i, why in faults.items() if why == Reason.UNSEEN]
         filled = self.table.num_rows - (len(faults) - len(at))
         if filled:
             self._note("unknown", name, self._column_note(name, np.array(at, np.int64), filled))
+        return {i: why for i, why in faults.items() if why != Reason.UNSEEN}
 
     def note_rounded(self, name: str, values: np.ndarray) -> None:
         """Note the numbers of the column `name` that their float64 `values` do not hold."""
@@ -158,8 +159,3 @@ def one_hot(codes: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     known = np.flatnonzero(codes >= 0)
     out[known, codes[known]] = 1.0
-
-
-def without_unseen(faults: Faults) -> Faults:
-    """The bad cells without those that have a level that is not known."""
-    return {i: why for i, why in faults.items() if why != Reason.UNSEEN}

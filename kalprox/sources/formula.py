@@ -18,7 +18,6 @@ from kalprox.sources.formula_functions import context, load_formulaic, transform
 from kalprox.sources.formula_syntax import Factor, marked, marked_names, parse_factor, unmarked
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.quarantine import Cell, Reason
-from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["FormulaColumns", "factor_matrix", "number_frame"]
@@ -135,10 +134,9 @@ class FormulaColumns(TableColumns):
         return [i for i, names in enumerate(columns) for _ in names]
 
     @property
-    def wanted(self) -> Wanted:
-        """The columns that are read from a file."""
-        numbers = (name for name in self.numeric if name not in self.booleans)
-        return self._wanted(numbers, (*self.levels, *self.booleans))
+    def texts(self) -> tuple[str, ...]:
+        """The features whose cells are levels."""
+        return tuple(self.levels)
 
     def _encoded_target(self, cells: Cells) -> np.ndarray:
         if self.classes:

@@ -187,8 +187,9 @@ class _Scan(TableColumns):
         *,
         time_is_date: bool,
     ) -> None:
-        super().__init__(**inference.roles(), time_is_date=time_is_date, booleans=kinds.booleans, dates=kinds.dates)
-        self.numbers = [*([] if inference.classes else left), *kinds.numeric]
+        numeric = (*(() if inference.classes else left), *kinds.numeric)
+        about: dict[str, Any] = {"numeric": numeric, "booleans": kinds.booleans, "dates": kinds.dates}
+        super().__init__(**inference.roles(), **about, time_is_date=time_is_date)
         self.labels = left if inference.classes else []
         self.inner = dict(stateful)
         self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
@@ -197,6 +198,11 @@ class _Scan(TableColumns):
     def names(self) -> list[str]:
         """The expressions and the columns of levels."""
         return [*self.inner, *self.levels]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of levels."""
+        return tuple(self.levels)
 
     @property
     def needs(self) -> str:
@@ -208,12 +214,11 @@ class _Scan(TableColumns):
     @property
     def wanted(self) -> Wanted:
         """The columns that are read: all that the model will need, so that its bad rows are not counted."""
-        numbers = (name for name in self.numbers if name not in self.booleans)
-        wanted = self._wanted(numbers, (*self.levels, *self.booleans))
+        wanted = super().wanted
         return replace(wanted, labels=(*wanted.labels, *self.labels))
 
     def _encoded_features(self, cells: Cells) -> np.ndarray:
-        frame = number_frame(cells, self.numbers, self.booleans, self.dates)
+        frame = number_frame(cells, self.numeric, self.booleans, self.dates)
         for name in self.labels:
             cells.parsed(name, parse_labels)
         X = np.empty((cells.table.num_rows, len(self.names)))

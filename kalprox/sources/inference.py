@@ -1,6 +1,7 @@
 """Inferring the kinds of columns from the first rows of a file."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,23 +141,20 @@ class Inference(Reading):
         rows = min(self.rows, 2**62)  # more is all of them, and not what pyarrow can count to
         reading = Reading(**self.settings(), batch_rows=rows)
         for file in self.files:
-            opened = reading.open(file)
             try:
-                if opened.empty:
-                    continue
-                there = opened.names()
-                read = names
-                if there is not None:
-                    check_names(str(file), there, [name for name in self.exclude if name not in there])
-                    read = [name for name in there if name and name not in self.exclude] if names is None else names
-                    check_names(str(file), there, [*needed, *read])
-                table = opened.head(read, rows)
+                with closing(reading.open(file)) as opened:
+                    if opened.empty:
+                        continue
+                    there, read = opened.names(), names
+                    if there is not None:
+                        check_names(str(file), there, [name for name in self.exclude if name not in there])
+                        read = [name for name in there if name and name not in self.exclude] if names is None else names
+                        check_names(str(file), there, [*needed, *read])
+                    table = opened.head(read, rows)
             except Unreadable:
                 if not self.skip_unreadable:
                     raise
                 continue
-            finally:
-                opened.close()
             if table is not None and table.num_rows:
                 check_names(str(file), table.column_names, names or needed)
                 check_names(str(file), table.column_names, self.exclude if there is None else ())

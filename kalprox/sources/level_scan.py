@@ -1,7 +1,7 @@
 """Finding the levels of categorical columns: a pass over these columns of all files, before any row is learned."""
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -115,30 +115,21 @@ def scan_levels(inference: Inference, columns: Mapping[str, bool], target: str |
     found = {name: LevelCounts(numbers=numbers) for name, numbers in columns.items()}
     others = () if target is None or target in columns else (target,)
     wanted = Wanted((), (*columns, *others)) if classes else Wanted(others, tuple(columns))
+    usable = have_class if classes else _usable
     for file in inference.files:
         try:
-            for table in _tables(inference, file, wanted):
-                usable = have_class if classes else _usable
-                counted = None if target is None else usable(table.column(target))
-                for name, levels in found.items():
-                    levels.add(table.column(name), counted)
-                if classes and target in found:
-                    classes.check_number(str(target), found[target].counts)
-                _check(found, _MOST)
+            with closing(inference.open(file, threads=parsers())) as opened:
+                for raw in () if opened.empty else opened.blocks(wanted):
+                    counted = None if target is None else usable(raw.table.column(target))
+                    for name, levels in found.items():
+                        levels.add(raw.table.column(name), counted)
+                    if classes and target in found:
+                        classes.check_number(str(target), found[target].counts)
+                    _check(found, _MOST)
         except (Unreadable, OSError):
             continue
     _check({name: levels for name, levels in found.items() if name != target}, inference.max_levels)
     return {name: levels.counts for name, levels in found.items()}
-
-
-def _tables(inference: Inference, file: Path, wanted: Wanted) -> Iterable[Any]:
-    opened = inference.open(file, threads=parsers())
-    try:
-        if not opened.empty:
-            for raw in opened.blocks(wanted):
-                yield raw.table
-    finally:
-        opened.close()
 
 
 def _usable(column: Any) -> np.ndarray:

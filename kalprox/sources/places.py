@@ -1,5 +1,6 @@
 """Where the rows of a block stand in the files of a table, where to resume reading, and how much has been read."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,9 +106,8 @@ def file_size(file: Path, reading: Reading) -> FileSize:
             with open(file, "rb") as compressed:
                 compressed.seek(max(0, size - 4))
                 text_bytes = max(size, int.from_bytes(compressed.read(4), "little"))  # from gzip's trailer, mod 4 GiB
-        opened = reading.open(file)
-        rows = 0 if size == 0 else opened.rows()
-        opened.close()
+        with closing(reading.open(file)) as opened:
+            rows = 0 if size == 0 else opened.rows()
         return FileSize(size, rows, text_bytes)
     except (OSError, Unreadable):
         return FileSize(0, 0, 0)

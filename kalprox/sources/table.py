@@ -91,15 +91,14 @@ class Table:
     def _all_names(self) -> tuple[str, ...]:
         """The names of the columns of the first file that is not empty."""
         for file in self.files:
-            opened = self.reading.open(file)
-            if opened.empty:
-                continue
-            names = opened.names()
-            if names is None:  # without a header
-                head = opened.head(None, self.block_rows)
-                names = [] if head is None else head.column_names
-            opened.close()
-            return tuple(name for name in names if name)
+            with closing(self.reading.open(file)) as opened:
+                if opened.empty:
+                    continue
+                names = opened.names()
+                if names is None:  # without a header
+                    head = opened.head(None, self.block_rows)
+                    names = [] if head is None else head.column_names
+                return tuple(name for name in names if name)
         return ()
 
     def blocks_ahead(self, start: Cursor | None = None) -> Iterator[Block]:
@@ -208,8 +207,7 @@ class Table:
 
     def _raw_blocks_of_file(self, cursor: Cursor, threads: int) -> Iterator[tuple[RawBlock | Block, Cursor]]:
         file = self.files[cursor.file]
-        opened = self.reading.open(file, threads=1 if file == STDIN else threads)
-        try:
+        with closing(self.reading.open(file, threads=1 if file == STDIN else threads)) as opened:
             if opened.empty:
                 yield self._bad_file(cursor.file, Reason.EMPTY), cursor
                 return
@@ -217,8 +215,6 @@ class Table:
             for raw in opened.blocks(self.columns.wanted.keeping(self.keep), cursor.offset, cursor.sha256):
                 yield raw, cursor
                 cursor = Cursor(cursor.file, raw.offset, 0, cursor.row + raw.read, raw.sha256)
-        finally:
-            opened.close()
 
     def _shuffled(self, start: Cursor, threads: int) -> Iterator[Block]:
         """The blocks of all files in random order, after the cursor `start`: all files are read before the first."""

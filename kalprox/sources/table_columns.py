@@ -92,8 +92,8 @@ class TableColumns(PickledFields, ABC):
 
     @property
     @abstractmethod
-    def wanted(self) -> Wanted:
-        """The columns that are read from a file."""
+    def texts(self) -> tuple[str, ...]:
+        """The features whose cells are levels or texts."""
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -125,15 +125,17 @@ class TableColumns(PickledFields, ABC):
         """The columns that hold a number for each row besides those of X and the target."""
         return tuple(name for name in (self.weight, self.offset, self.exposure) if name is not None)
 
-    def _wanted(self, numbers: Iterable[str], texts: Iterable[str]) -> Wanted:
-        """The columns that are read, given those of the features that are numbers, and those that are text."""
-        numbers, dates = (*self._numbers, *numbers), self.dates
+    @property
+    def wanted(self) -> Wanted:
+        """The columns that are read from a file."""
+        numbers, dates = (*self._numbers, *(name for name in self.numeric if name not in self.booleans)), self.dates
+        texts = (*self.texts, *self.booleans)
         labels = () if self.cluster is None else (self.cluster,)
         if self.time is not None:
             numbers, dates = (numbers, (*dates, self.time)) if self.time_is_date else ((*numbers, self.time), dates)
         if self.classes:
             return Wanted(numbers, (*texts, *self.left), dates, labels)
-        return Wanted((*self.left, *numbers), tuple(texts), dates, labels)
+        return Wanted((*self.left, *numbers), texts, dates, labels)
 
     def _check_different(self, features: Iterable[str]) -> None:
         """Raise SourceError if one column has two uses, of which those for `features` are one."""

@@ -14,6 +14,7 @@ from kalprox.engines.base import fold_partition
 from kalprox.engines.partitions import FramePartition
 from kalprox.information import Information
 from kalprox.sources import Counts
+from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
@@ -74,6 +75,13 @@ def test_bad_rows_of_arrays_and_frames():
         assert len(block) == 47 and block.read == 50
     with pytest.raises(SourceError, match="chunk 2: X, y and the other arrays"):
         list(ArrayPartition(X, y[1:], None, "chunk 2").blocks())
+
+
+def test_notes_about_a_frame_are_kept_where_it_has_bad_rows():
+    frame = pa.table({"y": [1.0, None, 2.0], "g": ["u", "u", "new"]})
+    (block,) = FramePartition(frame, Columns("y", categorical={"g": ("u", "v")}), "chunk").blocks()
+    assert len(block) == 2 and [row.row for row in block.bad] == [2]
+    assert block.notes.unknown_levels["g"].examples == ("new",)
 
 
 def test_a_summary_has_the_counts_and_the_range_of_the_columns():
