@@ -11,8 +11,7 @@ from kalprox.base.checks import check_usable
 from kalprox.large.diagonal_filter import DiagonalFilter
 from kalprox.large.state import StructuredState
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.live_rows import LiveRows
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.solvers.curvature import diagonal_curvature
@@ -36,13 +35,11 @@ class DiagonalRows(LiveRows):
     """
 
     state: StructuredState
+    filter: DiagonalFilter | None
 
     def __init__(self, settings: Settings, state: StructuredState, tracking: Tracking) -> None:
-        self.settings, self.state, self.tracking = settings, state, tracking
-        self.buffer = RowBuffer(0, None)
-        self.filter: DiagonalFilter | None = None  # made when it is first needed
+        super().__init__(settings, state, tracking, 0, RowBuffer(0, None))
         self._n = 0
-        self._scored: tuple[StructuredState, None] | None = None
 
     @staticmethod
     def serves(settings: Settings, state: StructuredState) -> bool:

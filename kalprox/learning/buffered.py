@@ -12,12 +12,11 @@ from kalprox.base.tree import Saved, Sizes, expect, released
 from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.compose import recent_rows, restored, started, under
 from kalprox.learning.exact import Exact
-from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.square_root import SquareRootFilter

@@ -4,7 +4,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -131,6 +131,14 @@ class State(PickledFields, ABC):
     def predicts_every_row(self) -> bool:
         """Whether all rows of a block can be predicted together, each from those before it."""
         return False
+
+    def row_filter(self) -> Any:
+        """Return the filter that continues from this state row by row; None if there is none."""
+        return None
+
+    def after_filter(self, live: Any, block: Block) -> Self:
+        """Return the state after rows that its filter has learned."""
+        return self.learn(block)
 
     def closed(self) -> Self:
         """Return the state after a batch, which is a cluster of its own for clustered standard errors."""

@@ -180,8 +180,9 @@ def _with_known_noise(found: Innovations) -> Innovations:
     hidden = (found.dof < _FEWEST_DOF) & (found.scale > _WIDEST)
     if not hidden.any():
         return found
-    changed = {"mean": (np.nan, found.mean), "std": (np.inf, found.std), "dof": (np.inf, found.dof)}
-    return found._replace(**{name: np.where(hidden, *values) for name, values in changed.items()})
+    changed: dict[str, Any] = {"mean": (np.nan, found.mean), "std": (np.inf, found.std), "dof": (np.inf, found.dof)}
+    changed = {name: np.where(hidden, *values) for name, values in changed.items()}
+    return found._replace(**changed)
 
 
 def watched_on(so_far: tuple[int, Tracking], rows: Block, belief: Belief, before: int) -> tuple[int, Tracking]:
