@@ -68,7 +68,7 @@ class DiagonalRows(LiveRows):
         """Whether a batch is one row of a sparse matrix, whose entries are in different columns."""
         if len(block) != 1 or not scipy.sparse.issparse(block.X) or block.X.format != "csr":
             return False
-        plain = block.offset is None and block.times is None and block.y.shape == (1,)
+        plain = block.times is None and block.y.shape == (1,)
         if not plain or block.X.shape[1] != self.state.data.d - self.state.belief.design.first:
             return False
         return bool(block.weights is None or block.weights[0] > 0) and bool(block.X.has_canonical_format)

@@ -118,7 +118,7 @@ class BankRows(LiveRows):
 
     def takes(self, block: Block) -> bool:
         low, high = self.settings.likelihood.support
-        single = len(block) == 1 and block.y.ndim == 1 and block.offset is None and self.buffer.fits(block.X, block.y)
+        single = len(block) == 1 and block.y.ndim == 1 and self.buffer.fits(block.X, block.y)
         if not single or not low <= block.y[0] <= high or (block.weights is not None and not block.weights[0] > 0):
             return False
         return self._live() is not None

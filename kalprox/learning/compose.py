@@ -75,7 +75,7 @@ def restored(settings: Settings, saved: Saved, name: str, sizes: Sizes) -> State
 
 def recent_rows(
     settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None
-) -> "RecentRows | LiveRows | None":
+) -> LiveRows | None:
     """Return the rows since a state, none of them yet if there is no buffer; None if they are not folded together."""
     if isinstance(state, SpreadByInputs):
         return None

@@ -378,7 +378,8 @@ def next_cut(state: Exact) -> float:
 
 def _needs_every_leverage(state: Exact) -> bool:
     """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
-    return state.settings.needs_leverage and state.predicts_every_row
+    settings = state.settings
+    return settings.coef_cov != "model" and not settings.noise_depends_on_inputs and state.predicts_every_row
 
 
 def _exact_rows(state: Exact) -> int:

@@ -50,6 +50,13 @@ class Innovations(NamedTuple):
         issued = in_stds(y - predicted.mean, predicted.std)
         return cls(predicted.mean, predicted.std, dof, np.broadcast_to(scale, shape), issued, len(y))
 
+    @classmethod
+    def one_by_one(cls, y: Array, *columns: Array) -> "Innovations":
+        """Return the innovations of rows that were predicted one by one, given their fields in any shape that fits."""
+        shape = y.reshape(len(y), -1).shape
+        mean, std, dof, scale, issued = (np.broadcast_to(one, shape).reshape(y.shape) for one in columns)
+        return cls(mean, std, dof, scale, issued, 1)
+
     def part(self, start: int, stop: int) -> "Innovations":
         """Return those of some rows, none of which shares an estimate of the noise with others."""
         parts: dict[str, Any] = {name: getattr(self, name)[start:stop] for name in _OF_ROWS}

@@ -32,8 +32,6 @@ class MatchedRows(LiveRows):
     whenever it is made, also after saving and restoring, and reading does not change the state.
     """
 
-    takes_offsets = True
-
     filter: MatchingFilter | ClassFilter | None
 
     def __init__(
@@ -45,6 +43,7 @@ class MatchedRows(LiveRows):
         assert center is not None
         buffer = RowBuffer(len(center), self.core.fixed.outputs) if buffer is None else buffer
         super().__init__(settings, state, tracking, rows, buffer)
+        self.has_offsets = self.core.fixed.row_offsets
         self._matched: list[Array] = []  # what the filter returned for each row
         self._issued: dict[int, Array] = {}  # by the first row of a batch, the errors of what was issued before it
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
@@ -63,8 +62,6 @@ class MatchedRows(LiveRows):
         """Whether the filter can learn the rows of a batch: one row, or a few of positive weight."""
         low, high = self.settings.likelihood.support
         y, weights = block.y, block.weights
-        if (block.offset is None) is self.core.fixed.row_offsets:
-            return False  # `learn` of the state raises an error that says what is wrong
         if len(y) > _SHORT or not self.buffer.fits(block.X, y) or (weights is not None and not (weights > 0).all()):
             return False
         if not (low <= y.min() and y.max() <= high):

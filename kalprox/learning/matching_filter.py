@@ -60,13 +60,10 @@ class MatchingFilter(LikelihoodFilter):
     root : SquareRootFilter
         In units of the loss, which are those of a noise variance of 1.
     likelihood : Likelihood
-    offsets : bool
-        Whether rows have offsets, which are added to the output.
     """
 
     root: SquareRootFilter
     likelihood: Likelihood
-    offsets: bool = False
 
     def copy(self) -> "MatchingFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
@@ -333,7 +330,7 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
     at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
     root = SquareRootFilter.of(posterior, at_zero, 1.0)
     root.kernel.theta[:, 0] += posterior.expected - posterior.mean
-    made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood, offsets)
+    made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood)
     if fresh and state.held is not None and state.held.rows:
         X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
         X, added = (X[:, :-1], X[:, -1]) if offsets else (X, None)

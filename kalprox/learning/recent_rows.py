@@ -95,27 +95,20 @@ class RecentRows(LiveRows):
 
     def takes(self, block: Block) -> bool:
         """Whether the rows of a short batch can be buffered: they need no prediction, or an exact one, or are few."""
-        length, weighted = len(block.y), block.weights is not None
-        live = self.filter
-        known = not self.exact or (isinstance(live, SquareRootFilter) and live.keeps_digits)
-        if length == 1 and not weighted and known:
-            return True
-        if length > 1 and (length > self._longest or self._is_wide):
+        length, weights = len(block.y), block.weights
+        if weights is not None and not (weights > 0).all():
             return False
-        if block.weights is not None and not (block.weights > 0).all():
-            return False
-        if not self._predicts(length, weighted=weighted):
+        if length == 1:
+            return not self.exact or self._predicts(1, weighted=weights is not None)
+        if length > self._longest or self._is_wide or not self._predicts(length, weighted=weights is not None):
             return False
         few = float(self.core.information.rows) + self._count < MANY_ROWS
-        return not (length > 1 and few and self.crosses_cut(block))
+        return not (few and self.crosses_cut(block))
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
         if not self.exact:
             return True
-        live = self.filter
-        if isinstance(live, SquareRootFilter) and live.keeps_digits and not weighted:
-            return length == 1 or self.core.predicts_every_row
         if weighted and length > 1:
             return False
         if self.core.predicts_every_row:

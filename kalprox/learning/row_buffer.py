@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kalprox.learning.innovations import Innovations
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State
-from kalprox.learning.tracking import Tracking, watched_on
+from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 
 __all__ = ["LiveRows", "RowBuffer"]
@@ -194,13 +194,12 @@ class LiveRows(ABC):
         The rows, if there are any yet.
     """
 
-    takes_offsets: ClassVar[bool] = False  # whether rows may have an offset
-
     _most: int  # the number of rows at which they are folded
 
     def __init__(self, settings: Settings, state: Any, tracking: Tracking, rows: int, buffer: RowBuffer) -> None:
         self.settings, self.state, self.tracking, self.buffer = settings, state, tracking, buffer
         self.filter: Any = None  # includes the rows; made when it is first needed
+        self.has_offsets = False  # whether all rows have an offset; otherwise none has
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._scored: tuple[Any, Innovations | None] | None = None  # after the rows
 
@@ -264,8 +263,11 @@ class LiveRows(ABC):
         if tracked.scores[0].has_intervals:
             quantiles = tracked.quantiles.after_rows(found.issued, self.buffer.batches, counts)
             tracked = replace(tracked, quantiles=quantiles)
-        self._watched = watched_on(self._watched, rows, self.state.belief, self._before)
-        return replace(tracked.scored(self.settings, rows, found, counts), detector=self._watched[1].detector)
+        n, watched = self._watched
+        if n < len(rows):  # each is looked at once, however often it is asked for, and with the same bits
+            watched = watched.watched(rows.part(n, len(rows)), self.state.belief, self._before, first=n == 0)
+            self._watched = len(rows), watched
+        return replace(tracked.scored(self.settings, rows, found, counts), detector=watched.detector)
 
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows."""

@@ -23,9 +23,7 @@ __all__ = [
     "TINY",
     "Summary",
     "about_changes",
-    "about_errors",
     "about_forgetting",
-    "about_likelihood",
     "about_noise",
     "about_penalty",
     "frame_of",
@@ -137,7 +135,7 @@ class Summary:
         why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings) or belief.std_doubt
         notes: list[str] = [why] if why else []
         t, p = _tests(belief, coef, std, dof, notes)
-        r2, edf, evidence = _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)
+        r2, edf, evidence = _of_fit(belief, notes)
         k = len(coef) if coef.ndim == 2 else None
         rejected = learner.n_rejected if rejected is None else rejected
         converged = "converged" if belief.converged else f"not converged{': ' * bool(belief.message)}{belief.message}"
@@ -409,17 +407,23 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
     return t, p
 
 
+def _of_fit(belief: Belief, notes: list[str]) -> tuple[Any, Any, Any]:
+    """Return R2, the effective degrees of freedom and the log evidence; NaN, with a note, where there is none."""
+    if not isinstance(belief, MixedBelief):
+        return _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)
+    if belief.settings.likelihood.quadratic:
+        notes.append(
+            "R2, the effective dof and the log evidence are empty: they differ from one way to forget to another."
+        )
+    return np.nan, np.nan, np.nan
+
+
 def _r2(belief: Belief, notes: list[str]) -> Any:
     """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note.
 
     It is NaN without a note unless the likelihood is Gaussian.
     """
     if not belief.settings.likelihood.quadratic:
-        return np.nan
-    if isinstance(belief, MixedBelief):
-        notes.append(
-            "R2, the effective dof and the log evidence are empty: they differ from one way to forget to another."
-        )
         return np.nan
     drifts = not belief.settings.forgetting.keeps_moments
     if drifts or not isinstance(belief, LinearBelief) or belief.settings.noise_depends_on_inputs:
@@ -440,8 +444,6 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
 
 
 def _edf(belief: Belief, notes: list[str]) -> Any:
-    if isinstance(belief, MixedBelief):
-        return np.nan
     if isinstance(belief.posterior, InformationPosterior):
         return np.asarray(belief.posterior.edf)[()]
     notes.append("The effective degrees of freedom are empty: a structure does not give them.")
@@ -449,8 +451,6 @@ def _edf(belief: Belief, notes: list[str]) -> Any:
 
 
 def _evidence(belief: Belief, notes: list[str]) -> Any:
-    if isinstance(belief, MixedBelief):
-        return np.nan
     try:
         found = np.asarray(belief.log_evidence)[()]
     except ValueError:
