@@ -87,21 +87,14 @@ class RowBuffer:
         if end > len(columns["X"]):
             for name, a in columns.items():
                 columns[name] = np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))])
-        columns["batch"][at] = batch
-        of_block = (
-            ("X", rows.X),
-            ("y", rows.y),
-            ("weights", rows.weights),
-            ("times", rows.times),
-            ("offset", rows.offset),
-        )
-        for name, values in of_block:
-            if values is not None:
-                if name not in columns:
-                    self._use(name)
-                columns[name][at] = values[0] if single else values  # numbers are copied faster than slices
-            elif name in columns:
-                columns[name][at] = _ABSENT[name]
+        X, y = (rows.X[0], rows.y[0]) if single else (rows.X, rows.y)  # numbers are copied faster than slices
+        columns["X"][at], columns["y"][at], columns["batch"][at] = X, y, batch
+        for name, values in (("weights", rows.weights), ("times", rows.times), ("offset", rows.offset)):
+            if values is None and name not in columns:
+                continue
+            if name not in columns:
+                self._use(name)
+            columns[name][at] = _ABSENT[name] if values is None else values[0] if single else values
         if predicted and "mean" not in columns:
             self._use(*_PREDICTED)
         if "mean" in columns:
