@@ -202,8 +202,12 @@ class Fleet(ABC):
             expect(found.shape == value.shape)
             expect(np.abs(found).max(initial=0.0) <= MODERATE)
             setattr(self, part, found)
-        expect((self.rows >= 0).all() and (self.squares >= 0).all() and ((self.rows > 0) == (self.squares > 0)).all())
+        self._check_restored()
         return self
+
+    def _check_restored(self) -> None:
+        """Raise a ValueError if this cannot be the state of a fleet."""
+        expect((self.rows >= 0).all() and (self.squares >= 0).all() and ((self.rows > 0) == (self.squares > 0)).all())
 
 
 class StillFleet(Fleet):
@@ -284,10 +288,9 @@ class StillFleet(Fleet):
     def root(self, k: int, X: Array) -> Array:
         return X @ self.roots[k].T
 
-    def restore(self, saved: Saved, name: str) -> "StillFleet":
-        super().restore(saved, name)
+    def _check_restored(self) -> None:
+        super()._check_restored()
         expect(np.isin(self.held, np.arange(self.waiting.shape[1] + 1)).all())
-        return self
 
 
 class FadingFleet(Fleet):
@@ -410,7 +413,6 @@ class FadingFleet(Fleet):
         moved = solve_triangular(U, H)
         return np.concatenate([math.sqrt(c) * H, math.sqrt((1 - c) * self.alpha) * moved]).T
 
-    def restore(self, saved: Saved, name: str) -> "FadingFleet":
-        super().restore(saved, name)
+    def _check_restored(self) -> None:
+        super()._check_restored()
         expect((self.idle >= 0).all() and (self.newest >= 0).all())
-        return self

@@ -19,8 +19,7 @@ from kalprox.large.low_rank import PlusLowRank
 from kalprox.large.state import StructuredState
 from kalprox.learning.design import Moments
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.live_rows import LiveRows
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -159,13 +158,11 @@ class DiagonalRows(LiveRows):
     """
 
     state: StructuredState
+    filter: DiagonalFilter | None
 
     def __init__(self, settings: Settings, state: StructuredState, tracking: Tracking) -> None:
-        self.settings, self.state, self.tracking = settings, state, tracking
-        self.buffer = RowBuffer(0, None)
-        self.filter: DiagonalFilter | None = None  # made when it is first needed
+        super().__init__(settings, state, tracking, 0, RowBuffer(0, None))
         self._n = 0
-        self._scored: tuple[StructuredState, None] | None = None
 
     @staticmethod
     def serves(settings: Settings, state: StructuredState) -> bool:
@@ -194,7 +191,7 @@ class DiagonalRows(LiveRows):
         """Whether a batch is one row of a sparse matrix, whose entries are in different columns."""
         if len(block) != 1 or not scipy.sparse.issparse(block.X) or block.X.format != "csr":
             return False
-        plain = block.offset is None and block.times is None and block.y.shape == (1,)
+        plain = block.times is None and block.y.shape == (1,)
         if not plain or block.X.shape[1] != self.state.data.d - self.state.belief.design.first:
             return False
         return bool(block.weights is None or block.weights[0] > 0) and bool(block.X.has_canonical_format)

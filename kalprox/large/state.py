@@ -21,7 +21,7 @@ from kalprox.large.low_rank import PlusLowRank
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
-from kalprox.learning.intervals import Estimate
+from kalprox.learning.errors import Estimate
 from kalprox.learning.linearised_belief import contrasts
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings

@@ -9,8 +9,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
 from kalprox.information import Information
 from kalprox.learning.folds import Folds
-from kalprox.learning.linear import LinearBelief
-from kalprox.learning.linear_rows import LinearRows
+from kalprox.learning.linear import LinearBelief, LinearRows
 from kalprox.learning.path import Path
 from kalprox.learning.ridge_evidence import AlphaChoice
 from kalprox.learning.settings import Settings

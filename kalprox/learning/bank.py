@@ -12,7 +12,7 @@ from kalprox.calibration.blocks import Given
 from kalprox.forgetting import ByRow, Forgetting, RandomWalk
 from kalprox.learning.bank_weights import Odds, WeightRecord
 from kalprox.learning.exact import Exact
-from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
+from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.matched import Matched
 from kalprox.learning.members import core_type, restored_member, wrapped
 from kalprox.learning.mixed import MixedBelief
@@ -187,7 +187,7 @@ class Bank(Core):
         nothing, ones = np.full(np.shape(y), np.inf), np.ones(np.shape(y))
         issued = in_stds(y - mean, std) if issued is None else issued
         record = self.record.after(path[1:], None if block.weights is None else block.weights > 0)
-        found = MixedInnovations.made(Innovations(mean, std, nothing, ones, issued, 1), given)
+        found = Innovations(mean, std, nothing, ones, issued, 1, given)
         return replace(self, members=members, odds=odds, record=record), found
 
     def with_settings(self, settings: Settings) -> "Bank":

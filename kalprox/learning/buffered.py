@@ -9,18 +9,13 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable
 from kalprox.base.tree import Saved, Sizes, expect, released
-from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.compose import recent_rows, restored, started, under
 from kalprox.learning.exact import Exact
-from kalprox.learning.live_rows import LiveRows
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
-from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import Core, State
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking
@@ -28,10 +23,8 @@ from kalprox.noise import Noise
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.times import in_order
 
-__all__ = ["Buffered", "LiveFilter", "Made"]
+__all__ = ["Buffered", "Made"]
 
-# What is updated in place by single rows; `kalprox.large` has one more, which is read as these are.
-LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter
 Made = tuple[Array, Array]  # the mean and the std of each row, as they were predicted from all rows before it
 
 
@@ -59,7 +52,7 @@ class Buffered:
         self.settings, self.n_rows = settings, 0
         self.folded: State | None = None
         self._tracking = Tracking.none(likelihood=settings.likelihood)  # without the recent rows
-        self._rows: RecentRows | LiveRows | None = None  # made when it is first needed
+        self._rows: LiveRows | None = None  # made when it is first needed
         self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -148,7 +141,7 @@ class Buffered:
     # ---- the buffer ------------------------------------------------------------------------------------
 
     @property
-    def _recent(self) -> "RecentRows | LiveRows | None":
+    def _recent(self) -> "LiveRows | None":
         """The rows since the last fold; None if the state is not one of rows that are folded together."""
         if self._rows is None and self.folded is not None:
             self._rows = recent_rows(self.settings, self.folded, self._tracking, self.n_rows, self._buffer)
@@ -160,8 +153,8 @@ class Buffered:
         recent = self._recent if self._rows is None else self._rows
         if recent is None or batch.groups is not None or batch.noise is not None or batch.missing is not None:
             return False
-        if not self.settings.buffers_rows or not (batch.offset is None or recent.takes_offsets):
-            return False
+        if not self.settings.buffers_rows or recent.has_offsets is (batch.offset is None):
+            return False  # where offsets are wrong, the state raises an error that says so
         return recent.takes(batch)
 
     def _follows(self, batch: Block) -> bool:
@@ -242,7 +235,7 @@ class Buffered:
             return self._rows.buffer.time
         return None if self.folded is None else self.folded.core.time
 
-    def live(self, X: Any, *, alone: bool = True, offsets: bool = False) -> LiveFilter | None:
+    def live(self, X: Any, *, alone: bool = True, offsets: bool = False) -> Any:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate. The
@@ -250,14 +243,11 @@ class Buffered:
         """
         if isinstance(X, np.ndarray) is (self.settings.structure is not None):
             return None  # a filter of a structure is one of sparse rows, and the others are of dense ones
-        if X.shape[0] == 1 and alone:
-            recent = self._recent if self._rows is None else self._rows
-            found: LiveFilter | None = None if recent is None else recent.following()
-        else:
-            recent = self._rows if self.is_linear else self._recent
-            found = None if recent is None else recent.followed()
-        expected = isinstance(found, MatchingFilter) and found.offsets
-        return found if offsets is expected else None
+        single = X.shape[0] == 1 and alone
+        recent = self._rows if self._rows is not None or (self.is_linear and not single) else self._recent
+        if recent is None or recent.has_offsets is not offsets:
+            return None
+        return recent.following() if single else recent.followed()
 
     # ---- saving ----------------------------------------------------------------------------------------
 

@@ -9,8 +9,7 @@ from kalprox.base.tree import Saved, Sizes, state
 from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.exact import Exact, Visit, Weighted, next_cut
 from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
-from kalprox.learning.linear import LinearBelief
-from kalprox.learning.linear_rows import LinearRows
+from kalprox.learning.linear import LinearBelief, LinearRows
 from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
 from kalprox.learning.ridge_evidence import AlphaChoice, EvidenceSearch
 from kalprox.learning.settings import Settings
@@ -90,8 +89,7 @@ class ChosenAlpha(Exact):
 
     def row_filter(self) -> MomentFilter | None:
         """Return the filter that follows the alpha of the largest evidence; None if that cannot be followed."""
-        chosen = self.belief.choices[0]
-        if self.targets is not None or not chosen.alone:
+        if self.targets is not None or not self.belief.determines or not (chosen := self.belief.choices[0]).alone:
             return None
         return filter_of_moments(self.belief, EvidenceSearch(chosen.alpha, self.settings.gamma))
 

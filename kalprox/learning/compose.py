@@ -9,10 +9,9 @@ from kalprox.learning.bank_rows import BankRows
 from kalprox.learning.changing import check_change
 from kalprox.learning.exact import Exact
 from kalprox.learning.laplace import fit_with_chosen_alpha
-from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.members import core_type, restored_member, wrapped
 from kalprox.learning.recent_rows import RecentRows
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
 from kalprox.learning.state import Core, State
@@ -76,7 +75,7 @@ def restored(settings: Settings, saved: Saved, name: str, sizes: Sizes) -> State
 
 def recent_rows(
     settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None
-) -> "RecentRows | LiveRows | None":
+) -> LiveRows | None:
     """Return the rows since a state, none of them yet if there is no buffer; None if they are not folded together."""
     if isinstance(state, SpreadByInputs):
         return None

@@ -169,6 +169,4 @@ def walking_innovations(
     first = live._noise(np.asarray(live.rows), np.asarray(live.rows), live.kernel.rss, live.kernel.trace[0])[0]
     scale = np.sqrt(own[:, None] + s)
     issued = in_stds(error0, np.sqrt(first) * np.sqrt(own + variance0)[:, None])
-    columns = (y - error, np.sqrt(variance) * scale, dof, scale, issued)
-    mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(block.y.shape) for column in columns)
-    return Innovations(mean, std, dof, scale, issued, together=1)
+    return Innovations.one_by_one(block.y, y - error, np.sqrt(variance) * scale, dof, scale, issued)

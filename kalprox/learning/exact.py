@@ -16,8 +16,7 @@ from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.design import Design
 from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
 from kalprox.learning.innovations import Innovations, may_overflow
-from kalprox.learning.linear import LinearBelief
-from kalprox.learning.linear_rows import LinearRows
+from kalprox.learning.linear import LinearBelief, LinearRows
 from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
@@ -232,6 +231,8 @@ class Exact(Core):
 
         With a penalty that is no fixed quadratic, or that would fade, it is one of moments.
         """
+        if not self.belief.determines:
+            return None
         settings, kind, one_target = self.settings, self.settings.forgetting, self.targets is None
         if kind.of_intercept and settings.fit_intercept and self.has_fixed_penalty and one_target:
             next_row = self.belief.of_next_row
@@ -377,7 +378,8 @@ def next_cut(state: Exact) -> float:
 
 def _needs_every_leverage(state: Exact) -> bool:
     """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
-    return state.settings.needs_leverage and state.predicts_every_row
+    settings = state.settings
+    return settings.coef_cov != "model" and not settings.noise_depends_on_inputs and state.predicts_every_row
 
 
 def _exact_rows(state: Exact) -> int:

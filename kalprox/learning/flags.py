@@ -73,19 +73,8 @@ def flags_between(before: State, piece: Block, after: State) -> RowFlags | None:
         likelihood = before.proximal.likelihood
         assert isinstance(likelihood, Robust)
         return RowFlags.of(likelihood, _errors_before(before, piece))
-    return flags_at(after, _joined(before.held_rows(), piece)) if not after.warms_up else None
-
-
-def _joined(first: Block | None, second: Block) -> Block:
-    if first is None:
-        return second
-    assert first.weights is not None
-    weights = np.ones(len(second)) if second.weights is None else second.weights
-    offset = None
-    if first.offset is not None and second.offset is not None:
-        offset = np.concatenate([first.offset, second.offset])
-    X, y, w = (np.concatenate(pair) for pair in ((first.X, second.X), (first.y, second.y), (first.weights, weights)))
-    return Block(X, y, w, offset=offset)
+    held = before.held_rows()
+    return None if after.warms_up else flags_at(after, piece if held is None else Block.joined([held, piece]))
 
 
 def _errors_before(state: Linearised, block: Block) -> Array:

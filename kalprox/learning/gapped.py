@@ -134,7 +134,7 @@ def _held(stream: Buffered, gaps: Gaps, piece: Block, *, start: bool) -> Gaps:
         stream.keep(again.state, stream.tracking)
         moments = account.moments
     elif gaps.rows:
-        moments = FeatureMoments.of_batch(held.X, _counts(settings, held), with_cov=True)
+        moments = FeatureMoments.of_batch(held.X, settings.counts_of(held), with_cov=True)
     return gaps.relearned(moments)
 
 
@@ -143,7 +143,7 @@ def _held(stream: Buffered, gaps: Gaps, piece: Block, *, start: bool) -> Gaps:
 
 def _completed(stream: Buffered, gaps: Gaps, block: Block, settings: Settings) -> tuple[Block, Gaps, State | None]:
     """Return a block without gaps, the account after it, and the state of the stream if it had to be changed."""
-    X, weights, with_cov = block.X, _counts(settings, block), settings.missing == "marginalize"
+    X, weights, with_cov = block.X, settings.counts_of(block), settings.missing == "marginalize"
     any_gap, is_first = bool(np.isnan(X).any()), stream.folded is None
     moved: State | None = None
     if is_first:
@@ -181,12 +181,6 @@ def _completed(stream: Buffered, gaps: Gaps, block: Block, settings: Settings) -
         learned_weights = (1.0 if block.weights is None else block.weights) / (1 + _LOGISTIC * open_)
     filled = replace(block, X=done.X, weights=learned_weights, noise=noise, missing=np.isnan(X))
     return filled, account(done), moved
-
-
-def _counts(settings: Settings, block: Block) -> Array:
-    """Return how many rows each row counts for."""
-    counts = settings.counts(block.weights)
-    return np.ones(len(block)) if counts is None else counts
 
 
 def _moments_of(gaps: Gaps, settings: Settings, state: Callable[[], State]) -> FeatureMoments:

@@ -10,7 +10,10 @@ from kalprox.base.checks import all_usable
 from kalprox.calibration.blocks import Given
 from kalprox.sources import Block
 
-__all__ = ["Innovations", "MixedInnovations", "common", "in_stds", "innovation", "may_overflow"]
+__all__ = ["Innovations", "common", "in_stds", "innovation", "may_overflow"]
+
+
+_OF_ROWS = ("mean", "std", "dof", "scale", "issued")  # what an `Innovations` has of each row, and of each target
 
 
 class Innovations(NamedTuple):
@@ -26,6 +29,9 @@ class Innovations(NamedTuple):
         The standardised errors of the predictions that were possible before the first row of the block.
     together : int or array of shape (b,)
         The number of rows that share one estimate of the noise variance, as far as they have come; 1 if none does.
+    given : Given or None
+        What the mean, the std and the degrees of freedom do not say of the predictions, as of those of a mixture; None
+        if they say all.
     """
 
     mean: Array
@@ -34,6 +40,7 @@ class Innovations(NamedTuple):
     scale: Array
     issued: Array
     together: Any
+    given: Given | None = None
 
     @classmethod
     def of(cls, y: Array, predicted: Any, scale: Array) -> "Innovations":
@@ -43,9 +50,16 @@ class Innovations(NamedTuple):
         issued = in_stds(y - predicted.mean, predicted.std)
         return cls(predicted.mean, predicted.std, dof, np.broadcast_to(scale, shape), issued, len(y))
 
+    @classmethod
+    def one_by_one(cls, y: Array, *columns: Array) -> "Innovations":
+        """Return the innovations of rows that were predicted one by one, given their fields in any shape that fits."""
+        shape = y.reshape(len(y), -1).shape
+        mean, std, dof, scale, issued = (np.broadcast_to(one, shape).reshape(y.shape) for one in columns)
+        return cls(mean, std, dof, scale, issued, 1)
+
     def part(self, start: int, stop: int) -> "Innovations":
         """Return those of some rows, none of which shares an estimate of the noise with others."""
-        parts = {name: getattr(self, name)[start:stop] for name in self._fields[:-1]}
+        parts: dict[str, Any] = {name: getattr(self, name)[start:stop] for name in _OF_ROWS}
         return Innovations(**parts, together=1)
 
     def standardised(self, y: Array) -> Array:
@@ -61,7 +75,7 @@ class Innovations(NamedTuple):
     @classmethod
     def joined(cls, targets: "list[Innovations]") -> "Innovations":
         """Return the innovations of several targets, as columns."""
-        columns = {name: np.column_stack([getattr(one, name) for one in targets]) for name in cls._fields[:-1]}
+        columns: dict[str, Any] = {name: np.column_stack([getattr(one, name) for one in targets]) for name in _OF_ROWS}
         return cls(**columns, together=targets[0].together)
 
     @classmethod
@@ -69,31 +83,9 @@ class Innovations(NamedTuple):
         """Return the innovations of the pieces of a block one after the other."""
         if len(pieces) == 1:
             return pieces[0]
-        columns = {name: np.concatenate([getattr(one, name) for one in pieces]) for name in cls._fields[:-1]}
+        columns: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in pieces]) for name in _OF_ROWS}
         lengths = [np.broadcast_to(one.together, len(one.mean)) for one in pieces]
         return cls(**columns, together=np.concatenate(lengths))
-
-    @property
-    def given(self) -> Given | None:
-        """What the mean, the std and the degrees of freedom do not say of the predictions; None if they say all."""
-        return None
-
-
-class MixedInnovations(Innovations):
-    """The predictions of a mixture: its mean and std, and the scores that they do not determine."""
-
-    _given: Given | None
-
-    @classmethod
-    def made(cls, found: Innovations, given: Given | None) -> "MixedInnovations":
-        """Return innovations with what was given of them."""
-        mixed = cls(*found)
-        mixed._given = given
-        return mixed
-
-    @property
-    def given(self) -> Given | None:
-        return self._given
 
 
 def may_overflow(block: Block) -> bool:

@@ -273,7 +273,8 @@ class Learner:
         live = self.stream.live(X, alone=alone, offsets=offset is not None) if sigma is None else None
         if live is None:
             return self.belief.predict(X, sigma, offset)
-        return live.predict(X) if offset is None else live.predict(X, offset)  # type: ignore[call-arg]
+        found: Predictive = live.predict(X) if offset is None else live.predict(X, offset)
+        return found
 
     def reader(
         self,

@@ -24,14 +24,13 @@ from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
-from kalprox.learning.linearised_belief import LinearisedBelief, noise_variance
+from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning, noise_variance
 from kalprox.learning.matching_filter import filter_after, followed, matched_innovations
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows, mean_skew
 from kalprox.learning.passes import faded_source, filter_of, fitted_in_passes, forget_of
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
 from kalprox.learning.rules import check
-from kalprox.learning.separation import SEPARATED, SeparationWarning
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Core, State
 from kalprox.learning.targets import Seen, check_targets
@@ -78,20 +77,9 @@ class Linearised(Core):
 
     @cached_property
     def belief(self) -> LinearisedBelief:
-        return LinearisedBelief(
-            self.settings,
-            self.proximal,
-            self.fixed,
-            self.seen,
-            self.columns,
-            self.fit_converged,
-            self.fit_column_std,
-            self.fit_outside,
-            n_passes=self.n_passes,
-            fit_message=self.fit_message,
-            merge_distance=self.merge_distance,
-            time=self.time,
-        )
+        own = "settings", "proximal", "fixed", "seen", "columns", "fit_converged", "fit_column_std", "fit_outside"
+        of_all = "n_passes", "fit_message", "merge_distance", "time"
+        return LinearisedBelief(**{name: getattr(self, name) for name in (*own, *of_all)})
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "Linearised":
@@ -113,10 +101,9 @@ class Linearised(Core):
 
         The search begins at the estimate of `start`, if given.
         """
-        found, counts = fitted_in_passes(settings, source, None if start is None else partial(_estimate_in, start))
-        now = cls(settings, found.state, found.design, None, found.passes, found.converged, found.message)
-        now = replace(now, fit_column_std=found.column_std, fit_outside=found.outside, time=found.state.time)
-        return now, counts
+        begin = None if start is None else partial(_estimate_in, start)
+        state, design, fields, counts = fitted_in_passes(settings, source, begin)
+        return cls(settings, state, design, time=state.time, **fields), counts
 
     def learn(self, block: Block) -> "Linearised":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
@@ -177,20 +164,16 @@ class Linearised(Core):
         held, live = self.proximal.held, None
         if known and held is not None and not held.settled and self.matches_rows and self.fixed.size <= _FEW:
             repeats = held.rows if self.proximal.is_fresh else 0  # rows that a new filter has to learn again
-            live = (
-                filter_after(self.proximal, self.fixed)
-                if repeats <= _REPEATED * len(block) and not may_overflow(block)
-                else None
-            )
+            if repeats <= _REPEATED * len(block) and not may_overflow(block):
+                live = filter_after(self.proximal, self.fixed)
         if live is None:
             return super()._predicted(block, known=known, exact=exact)
         after = self.learn(block)
-        before = live.predict(block.X, **({} if block.offset is None else {"offset": block.offset}))
-        matched = followed(live, block.X, block.y, block.weights, block.offset)
-        if matched is None:
+        before, matched = live.predict(block.X, block.offset), followed(live, block)
+        if len(matched) < len(block):
             return after, Innovations.unknown(block.y)
         likelihood, outputs = self.settings.likelihood, self.fixed.outputs
-        found = matched_innovations(likelihood, outputs, block.y, matched, all_rows=exact)
+        found = matched_innovations(likelihood, outputs, block.y, np.array(matched), all_rows=exact)
         issued = in_stds(block.y - before.mean, before.std)
         return after, found._replace(issued=np.where(np.isnan(found.issued), np.nan, issued))
 

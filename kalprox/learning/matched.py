@@ -104,9 +104,7 @@ class Matched(Core):
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    @property
-    def filter(self) -> MatchedFilter:
-        """The filter that continues from this state row by row."""
+    def row_filter(self) -> MatchedFilter:
         loss, kind = self.settings.likelihood, self.settings.forgetting
         step = kind.of_intercept
         A, b = np.array(self.A, order="F"), self.b.copy()
@@ -129,14 +127,13 @@ class Matched(Core):
 
     def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Matched", Innovations]:
         check_usable(block.X, block.y, block.weights)
-        live, inputs, weights = self.filter, self.fixed.rows(block.X), block.weights
+        live, inputs, weights = self.row_filter(), self.fixed.rows(block.X), block.weights
         found = np.empty((len(block), 2))
         for i, y in enumerate(block.y.tolist()):
             found[i] = live.match(inputs[i], y, 1.0 if weights is None else float(weights[i]))
-        return self.followed_by(live, block), self.of_outputs(block.y, found, known=known)
+        return self.after_filter(live, block), self.of_outputs(block.y, found, known=known)
 
-    def followed_by(self, live: MatchedFilter, block: Block) -> "Matched":
-        """Return the state after rows that a filter has learned since this state."""
+    def after_filter(self, live: MatchedFilter, block: Block) -> "Matched":
         new = Seen.of(self.settings, block.weighted())
         seen = self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
@@ -177,7 +174,7 @@ class Matched(Core):
             replace(data, rows=rows, squares=rows),
             g,
             gamma=self.settings.gamma,
-            mean=self.filter.estimate()[0],
+            mean=self.row_filter().estimate()[0],
             prior=Information.from_prior(np.zeros(p), root),
             likelihood=self.settings.likelihood,
         )

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_usable, check_usable_row
+from kalprox.base.checks import check_usable_rows
 from kalprox.learning.innovations import Innovations, in_stds
 from kalprox.learning.linearised import Linearised, filter_has_moved, filter_origin
-from kalprox.learning.live_rows import LiveRows
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, matched_innovations
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, followed, matched_innovations
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
-from kalprox.predictive import Predictive
 from kalprox.sources import Block
 
 __all__ = ["MatchedRows"]
@@ -32,35 +30,22 @@ class MatchedRows(LiveRows):
     as if they had been folded one by one. In a warm-up the filter starts from the prior, and learns all rows that are
     held; its rows are handed over whenever there are twice as many as before, and for each check. It has the same bits
     whenever it is made, also after saving and restoring, and reading does not change the state.
-
-    Parameters
-    ----------
-    settings : Settings
-    state : State
-        The state before these rows.
-    tracking : Tracking
-        The score and the quantiles before these rows.
-    rows : int
-        The number of rows learned before.
-    buffer : RowBuffer, optional
-        The rows, if there are any yet.
     """
 
-    takes_offsets = True
+    filter: MatchingFilter | ClassFilter | None
 
     def __init__(
         self, settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
         assert isinstance(state.core, Linearised)
-        self.settings, self.state, self.tracking, self.core = settings, state, tracking, state.core
+        self.core = state.core
         center, held = self.core.fixed.center, self.core.proximal.held
         assert center is not None
-        self.buffer = RowBuffer(len(center), self.core.fixed.outputs) if buffer is None else buffer
-        self.filter: MatchingFilter | ClassFilter | None = None
+        buffer = RowBuffer(len(center), self.core.fixed.outputs) if buffer is None else buffer
+        super().__init__(settings, state, tracking, rows, buffer)
+        self.has_offsets = self.core.fixed.row_offsets
         self._matched: list[Array] = []  # what the filter returned for each row
         self._issued: dict[int, Array] = {}  # by the first row of a batch, the errors of what was issued before it
-        self._scored: tuple[State, Innovations | None] | None = None  # after the rows
-        self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
         if held is not None:
             room = max(held.next_look - held.rows, 1)
@@ -77,53 +62,39 @@ class MatchedRows(LiveRows):
         """Whether the filter can learn the rows of a batch: one row, or a few of positive weight."""
         low, high = self.settings.likelihood.support
         y, weights = block.y, block.weights
-        if (block.offset is None) is self.core.fixed.row_offsets:
-            return False  # `learn` of the state raises an error that says what is wrong
         if len(y) > _SHORT or not self.buffer.fits(block.X, y) or (weights is not None and not (weights > 0).all()):
             return False
         if not (low <= y.min() and y.max() <= high):
             return False
-        return self.predicts_row
+        return self._live() is not None
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn the rows of a batch that `takes` allows; for one row, return the mean and the std if `predict`."""
-        n = len(rows.y)
-        single = n == 1
-        if single:
-            check_usable_row(rows.X[0], rows.y[0], None if rows.weights is None else float(rows.weights[0]))
-        else:
-            check_usable(rows.X, rows.y, rows.weights)
+        check_usable_rows(rows.X, rows.y, rows.weights)
         live = self._live()
         assert live is not None
-        predicted = _predicted(live, rows) if predict else None
+        predicted = live.predict(rows.X, rows.offset) if predict else None
         self._learn(live, rows)
         start = self._origin
-        if start is not None and filter_has_moved(self.core, start, rows, np.array(self._matched[-n:])):
+        if start is not None and filter_has_moved(self.core, start, rows, np.array(self._matched[-len(rows.y) :])):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
-        if single and rows.offset is None:
-            self.buffer.append_row(rows.X, rows.y, 1, weight=None if rows.weights is None else float(rows.weights[0]))
-        else:
-            self.buffer.append(rows, n)
+        self.buffer.append(rows, len(rows.y))
         self._scored = None
         return () if predicted is None else (predicted.mean, predicted.std)
 
     def _learn(self, live: MatchingFilter | ClassFilter, rows: Block) -> None:
         """Let the filter learn the rows of a batch one by one; if one is rejected, none is learned."""
-        n = len(rows.y)
-        if n > 1 and self.tracking.scores[0].has_intervals:  # which were issued for all of them together
-            before = _predicted(live, rows)
+        if len(rows.y) > 1 and self.tracking.scores[0].has_intervals:  # which were issued for all of them together
+            before = live.predict(rows.X, rows.offset)
             self._issued[len(self._matched)] = in_stds(rows.y - before.mean, before.std)
-        weights = [1.0] * n if rows.weights is None else rows.weights.tolist()
-        offset = [0.0] * n if rows.offset is None else rows.offset.tolist()
-        for i, (weight, added) in enumerate(zip(weights, offset, strict=True)):
-            found = live.learn(rows.X[i], rows.y[i], weight, added)
-            if found is None:
-                self.filter = None  # which has learned some of the rows
-                raise ValueError(
-                    f"The model has no finite value or derivative at the current estimate in row(s) {i} of the block, "
-                    "which is rejected. Remove these rows first."
-                )
-            self._matched.append(found)
+        found = followed(live, rows)
+        if len(found) < len(rows.y):
+            self.filter = None  # which has learned some of the rows
+            raise ValueError(
+                f"The model has no finite value or derivative at the current estimate in row(s) {len(found)} of the "
+                "block, which is rejected. Remove these rows first."
+            )
+        self._matched += found
 
     # ---- the filter ------------------------------------------------------------------------------------
 
@@ -153,9 +124,9 @@ class MatchedRows(LiveRows):
         """Return the state after the rows, and their innovations if they are needed."""
         if self._scored is None:
             self._live()
-            block, matched, found = self.buffer.block, np.array(self._matched), None
-            X, y, weights, offset = map(_copied, (block.X, block.y, block.weights, block.offset))
-            after = self.state.learn_matched(Block(X, y, weights, offset=offset), matched)
+            matched, found = np.array(self._matched), None
+            block = self.rows
+            after = self.state.learn_matched(block, matched)
             if self.settings.needs_innovations:
                 likelihood, outputs = self.settings.likelihood, self.core.fixed.outputs
                 found = matched_innovations(likelihood, outputs, block.y, matched, all_rows=True)
@@ -165,15 +136,5 @@ class MatchedRows(LiveRows):
         return self._scored
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
-        kept = {name: value for name, value in vars(self).items() if name != "_origin"}
-        return kept | {"filter": None, "_matched": [], "_issued": {}, "_scored": None, "_watched": (0, self.tracking)}
-
-
-def _predicted(live: MatchingFilter | ClassFilter, rows: Block) -> Predictive:
-    return live.predict(rows.X, **({} if rows.offset is None else {"offset": rows.offset}))
-
-
-def _copied(a: Array | None) -> Array | None:
-    """Return an array that does not change as the buffer is used again: the state may hold it."""
-    return None if a is None else a.copy()
+        kept = {name: value for name, value in super().__getstate__().items() if name != "_origin"}
+        return kept | {"_matched": [], "_issued": {}}

@@ -8,7 +8,7 @@ from which `kalprox.algorithms.proximal_filter.take_matched` folds the row later
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dger
@@ -23,6 +23,7 @@ from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
+from kalprox.sources import Block
 
 __all__ = ["ClassFilter", "MatchedFilter", "MatchingFilter", "filter_after", "followed", "matched_innovations"]
 
@@ -59,13 +60,10 @@ class MatchingFilter(LikelihoodFilter):
     root : SquareRootFilter
         In units of the loss, which are those of a noise variance of 1.
     likelihood : Likelihood
-    offsets : bool
-        Whether rows have offsets, which are added to the output.
     """
 
     root: SquareRootFilter
     likelihood: Likelihood
-    offsets: bool = False
 
     def copy(self) -> "MatchingFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
@@ -182,6 +180,9 @@ class MatchedFilter(LikelihoodFilter):
     U: Array | None = None  # the Cholesky factor of prior + A; None if rows have come since
     theta: Array | None = None
 
+    compiled: ClassVar[None] = None
+    keeps_digits: ClassVar[bool] = True
+
     def copy(self) -> "MatchedFilter":
         """Return a filter that later rows of this one do not change. O(p^2)."""
         return replace(self, A=self.A.copy("F"), b=self.b.copy())
@@ -226,6 +227,10 @@ class MatchedFilter(LikelihoodFilter):
         self.rows, self.U = left * self.rows + worth, None
         return f, variance
 
+    def follow(self, x: Array, y: float, weight: float, count: float, *, own: float) -> tuple[float, float]:
+        """Learn a row x of shape (d,), and return the output before that, and its variance."""
+        return self.match(self.design.rows(x[None])[0], y, weight)
+
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return the output for rows of X, and its variance, shape (n,)."""
         theta, U = self.estimate()
@@ -237,19 +242,20 @@ class MatchedFilter(LikelihoodFilter):
         return self.likelihood.predict(*self.output(X), _NOISE)
 
 
-def followed(live: MatchingFilter, X: Array, y: Array, weights: Array | None, offset: Array | None) -> Array | None:
-    """Let a filter learn rows in place, and return what `learn` returns for each; None if it is None for one of them.
+def followed(live: MatchingFilter, rows: Block) -> list[Array]:
+    """Let a filter learn rows in place, and return what `learn` returns for each, up to the first that is rejected.
 
     A row of weight 0 is predicted, and not learned.
     """
-    n, found = len(X), []
-    weights, offset = (np.full(n, one) if a is None else a for a, one in ((weights, 1.0), (offset, 0.0)))
-    for x, target, weight, added in zip(X, y, weights.tolist(), offset.tolist(), strict=True):
-        matched = live.learn(x, target, weight, added) if weight > 0 else live.copy().learn(x, target, 1.0, added)
+    n, found = len(rows.y), []
+    weights = [1.0] * n if rows.weights is None else rows.weights.tolist()
+    offset = [0.0] * n if rows.offset is None else rows.offset.tolist()
+    for x, y, weight, added in zip(rows.X, rows.y, weights, offset, strict=True):
+        matched = live.learn(x, y, weight, added) if weight > 0 else live.copy().learn(x, y, 1.0, added)
         if matched is None:
-            return None
+            break
         found.append(matched)
-    return np.array(found)
+    return found
 
 
 def spread(S: Array) -> Array:
@@ -324,11 +330,11 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
     at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
     root = SquareRootFilter.of(posterior, at_zero, 1.0)
     root.kernel.theta[:, 0] += posterior.expected - posterior.mean
-    made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood, offsets)
+    made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood)
     if fresh and state.held is not None and state.held.rows:
         X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
         X, added = (X[:, :-1], X[:, -1]) if offsets else (X, None)
-        if followed(made, X, y, weights, added) is None:
+        if len(followed(made, Block(X, y, weights, offset=added))) < len(y):
             return None
     root.design = design
     return made

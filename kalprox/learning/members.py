@@ -1,14 +1,13 @@
 """One way to forget: the state that learns the rows, and the states around it that its settings ask for."""
 
 from kalprox.base.tree import Saved, Sizes
-from kalprox.learning.around import Around
 from kalprox.learning.chosen_alpha import ChosenAlpha
 from kalprox.learning.exact import Exact
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.sandwiched import Sandwiched
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
-from kalprox.learning.state import Core, State
+from kalprox.learning.state import Around, Core, State
 
 __all__ = ["core_type", "restored_member", "wrapped"]
 

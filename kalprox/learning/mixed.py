@@ -11,8 +11,7 @@ from kalprox.base.tree import state
 from kalprox.learning.bank_weights import ForgetWeights, Odds, WeightRecord
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design
-from kalprox.learning.errors import Errors
-from kalprox.learning.intervals import Estimate
+from kalprox.learning.errors import Errors, Estimate
 from kalprox.learning.linear import LinearBelief
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dger
@@ -109,6 +109,8 @@ class MomentFilter:
     active: ActiveSet | None = None  # from which the next search starts, if g has kinks or bounds
     search: EvidenceSearch | None = None  # of the alpha of g, if it is chosen: g then has any alpha
     found: Estimate | None = None  # None if rows have come since
+
+    compiled: ClassVar[None] = None
 
     # ---- learning --------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,44 +24,18 @@ from kalprox.sources import Counts, Source
 from kalprox.sources.base import MappedSource
 from kalprox.sources.times import in_order
 
-__all__ = ["FittedInPasses", "faded_source", "filter_of", "fitted_in_passes", "forget_of"]
+__all__ = ["faded_source", "filter_of", "fitted_in_passes", "forget_of"]
 
 _SMALL = 0.01  # the share of events by which the skewness of the posterior may change their expected number unheeded
 
 
-class FittedInPasses(NamedTuple):
-    """What passes over the rows have found.
-
-    Attributes
-    ----------
-    state : ProximalState
-    design : Design
-    passes : int
-        The number of passes.
-    converged : bool
-    message : str
-        Why the estimate is not the minimiser; empty if it is.
-    column_std : array of shape (d,), or None
-        The standard deviations of the columns; None for a function.
-    outside : float
-        The number of targets outside the range of the link.
-    """
-
-    state: ProximalState
-    design: Design
-    passes: int
-    converged: bool
-    message: str
-    column_std: Array | None
-    outside: float
-
-
 def fitted_in_passes(
     settings: Settings, source: Source, start: Callable[[Design], Array] | None = None
-) -> tuple[FittedInPasses, Counts]:
+) -> tuple[ProximalState, Design, dict[str, Any], Counts]:
     """Refine to a stationary point of the objective, after one pass for the means of X.
 
-    The search begins at the parameters that `start` returns for a design, if given.
+    The search begins at the parameters that `start` returns for a design, if given. Returned are also fields of
+    `Linearised`, by their names, and the counts of the rows.
     """
     time = None
     if settings.by_time and hasattr(source, "faded"):
@@ -96,8 +70,9 @@ def fitted_in_passes(
         )
     X = folded.total.X
     std = np.sqrt(X.squares / X.rows) if settings.function is None else None
-    found = FittedInPasses(state, design, out.passes, out.converged, message, std, folded.total.y.outside)
-    return found, folded.counts
+    fields = {"n_passes": out.passes, "fit_converged": out.converged, "fit_message": message}
+    fields |= {"fit_column_std": std, "fit_outside": folded.total.y.outside}
+    return state, design, fields, folded.counts
 
 
 def _has_few_events(posterior: InformationPosterior, design: Design) -> bool:

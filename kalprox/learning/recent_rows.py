@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_usable, check_usable_row
+from kalprox.base.checks import check_usable_rows
 from kalprox.learning.exact import Exact, next_cut
 from kalprox.learning.innovations import Innovations, in_stds
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
-from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.scorer import MANY_ROWS, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import State
-from kalprox.learning.tracking import Tracking, watched_on
+from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 from kalprox.sources.times import in_order
 
@@ -33,45 +33,26 @@ _MANY_COLUMNS = 512
 _READ_ROWS = 1024  # buffered rows that are folded at a time for reading, so that each is folded only a few times
 
 
-class RecentRows:
+class RecentRows(LiveRows):
     """The rows since the last fold, which are folded together.
 
     Reading folds them into a copy, so that it does not change the state: a stream gives the same bits whether or not it
     is read, or saved and resumed, on the way.
-
-    Parameters
-    ----------
-    settings : Settings
-    state : State
-        The state of a linear model before these rows.
-    tracking : Tracking
-        The score and the quantiles before these rows.
-    rows : int
-        The number of rows learned before.
-    buffer : RowBuffer, optional
-        The rows, if there are any yet.
-
-    Attributes
-    ----------
-    filter : SquareRootFilter, MomentFilter or None
-        Includes the rows; made when it is first needed.
     """
 
-    takes_offsets = False
+    state: State
+    filter: SquareRootFilter | MomentFilter | None
 
     def __init__(
         self, settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
         assert isinstance(state.core, Exact)
-        self.settings, self.state, self.tracking, self.core = settings, state, tracking, state.core
-        information = self.core.information
-        self.buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
-        self.filter: SquareRootFilter | MomentFilter | None = None
-        self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
+        self.core, information = state.core, state.core.information
+        buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
+        super().__init__(settings, state, tracking, rows, buffer)
         capacity = self.capacity(information.d)
         self._most, self._longest = max(_FEW, min(capacity, rows)), capacity // 4
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
-        self._scored: tuple[State, Innovations | None] | None = None  # after the rows, which were scored
         self._part: tuple[int, State] | None = None  # after as many of the rows, folded for reading
         self._read: State | None = None  # after the rows, folded for reading
         self._tracked: tuple[int, Quantiles] | None = None  # after as many of the rows
@@ -105,9 +86,6 @@ class RecentRows:
         least, most = _BUFFER_ROWS
         return max(least, min(most, _BUFFER_BYTES // (8 * max(d, 1))))
 
-    def __len__(self) -> int:
-        return self.buffer.n
-
     def _counted(self, rows: Block) -> float:
         """Return the number of these rows, each as often as it counts."""
         counts = self.settings.counts(rows.weights)
@@ -117,27 +95,20 @@ class RecentRows:
 
     def takes(self, block: Block) -> bool:
         """Whether the rows of a short batch can be buffered: they need no prediction, or an exact one, or are few."""
-        length, weighted = len(block.y), block.weights is not None
-        live = self.filter
-        known = not self.exact or (isinstance(live, SquareRootFilter) and live.keeps_digits)
-        if length == 1 and not weighted and known:
-            return True
-        if length > 1 and (length > self._longest or self._is_wide):
+        length, weights = len(block.y), block.weights
+        if weights is not None and not (weights > 0).all():
             return False
-        if block.weights is not None and not (block.weights > 0).all():
-            return False
-        if not self._predicts(length, weighted=weighted):
+        if length == 1:
+            return not self.exact or self._predicts(1, weighted=weights is not None)
+        if length > self._longest or self._is_wide or not self._predicts(length, weighted=weights is not None):
             return False
         few = float(self.core.information.rows) + self._count < MANY_ROWS
-        return not (length > 1 and few and self.crosses_cut(block))
+        return not (few and self.crosses_cut(block))
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
         if not self.exact:
             return True
-        live = self.filter
-        if isinstance(live, SquareRootFilter) and live.keeps_digits and not weighted:
-            return length == 1 or self.core.predicts_every_row
         if weighted and length > 1:
             return False
         if self.core.predicts_every_row:
@@ -166,52 +137,29 @@ class RecentRows:
 
         Returns the fields of the innovations of the rows if they are exact or `predict` is True, else an empty list.
         """
-        buffer, length = self.buffer, len(rows.y)
-        if length == 1 and rows.times is None and not self.settings.by_time:
-            weight = None if rows.weights is None else float(rows.weights[0])
-            return self.append_row(rows.X, rows.y, weight, predict=predict)
+        buffer, settings, exact, length = self.buffer, self.settings, self.exact, len(rows.y)
         if not buffer.fits(rows.X, rows.y):
             self.core.information.fold(rows.X, rows.y)  # raises an error that names the problem
-        check_usable(rows.X, rows.y, rows.weights)
-        if self.settings.by_time:
+        check_usable_rows(rows.X, rows.y, rows.weights)
+        if settings.by_time:
             rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.core.time))
         elif rows.times is not None:
             self.state.learn(rows)  # raises an error that names the problem
-        asked, predict = predict and length > 1, predict or self.exact  # each row was predicted from those before it
+        asked, predict = predict and length > 1, predict or exact  # each row was predicted from those before it
         if self.filter is None and predict:
             self.filter = self._new_filter()
-        moved = [] if self.filter is None else _moved(self.filter, rows, self.settings, predict=predict)
+        counts = None if rows.weights is None else settings.counts(rows.weights)
+        moved: Sequence[Any] = ()
+        if self.filter is not None:
+            moved = _moved(self.filter, rows, settings, counts, predict=predict)
         if asked:
             mean, std, dof, scale, _, together = moved
             moved = [mean, std, dof, scale, in_stds(rows.y - mean, std), together]
-        known = self.filter is not None or (not self.exact and (self.scorer is not None or length > 1))
-        buffer.append(rows, length if known else 0, moved if self.exact else ())
-        if length > 1 and not self.exact:
+        known = self.filter is not None or (not exact and (self.scorer is not None or length > 1))
+        buffer.append(rows, length if known else 0, moved if exact else ())
+        if length > 1 and not exact:
             self.filter = None  # the next predictions are those of the state, which takes rows together
-        self._count += length if rows.weights is None else self._counted(rows)
-        self._read = self._scored = None
-        return moved
-
-    def append_row(self, X: Array, y: Array, weight: float | None = None, *, predict: bool = False) -> Sequence[Any]:
-        """Append a single row of positive weight (1 by default) and without a time, X of shape (1, d); see `append`."""
-        buffer, exact, settings = self.buffer, self.exact, self.settings
-        if not buffer.fits(X, y):
-            self.core.information.fold(X, y)  # raises an error that names the problem
-        x, target = X[0], y[0] if y.ndim > 1 else float(y[0])
-        check_usable_row(x, target, weight)
-        predict = predict or exact
-        if self.filter is None and predict:
-            self.filter = self._new_filter()
-        moved, count = (), 1.0  # type: Sequence[Any], float
-        if weight is not None and settings.weight_kind == "frequency":
-            count = weight
-        if self.filter is not None:
-            own = 1.0 if weight is None or settings.weight_kind == "frequency" else 1 / weight
-            about = () if weight is None else (weight, count)
-            moved = self.filter.follow(x, target, *about, own=own, predict=predict)
-        known = self.filter is not None or (not exact and self.scorer is not None)
-        buffer.append_row(X, y, 1 if known else 0, moved if exact else (), weight)
-        self._count += count
+        self._count += length if counts is None else float(counts.sum())
         self._read = self._scored = None
         return moved
 
@@ -228,18 +176,14 @@ class RecentRows:
         if buffer and not buffer.single and not buffer.predicted:
             return None
         batches = buffer.in_batches()
-        if not (state.predicts and state.belief.posterior.proper):
-            read, batches = self.read().core, iter(())
-            assert isinstance(read, Exact)
-            state = read
-            if not (state.predicts and state.belief.posterior.proper):
-                return None
+        if not state.belief.determines:
+            state, batches = self.read().core, iter(())  # type: ignore[assignment]
         made = state.row_filter()
         if made is None:
             return None
         every = self.exact and isinstance(made, MomentFilter) and made.search is not None  # was estimated at every row
         for block in batches:
-            _moved(made, block, self.settings, predict=every)
+            _moved(made, block, self.settings, self.settings.counts(block.weights), predict=every)
         return made if made.keeps_digits else None
 
     def followed(self) -> SquareRootFilter | MomentFilter | None:
@@ -257,11 +201,6 @@ class RecentRows:
         if found is None and not self._is_wide:
             found = self.filter = self._new_filter()
         return found
-
-    @property
-    def predicts_row(self) -> bool:
-        """Whether the next row can be predicted from all rows before it, as it is learned."""
-        return self.following() is not None
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -293,20 +232,6 @@ class RecentRows:
             self._scored = after, found
         return self._scored
 
-    def tracked(self) -> Tracking:
-        """Return the score and the quantiles after the rows."""
-        buffer, before = self.buffer, self.tracking
-        if not buffer or not self.settings.diagnose:
-            return before
-        found = self.scored()[1]
-        assert found is not None
-        rows = buffer.block
-        counts = self.settings.counts(rows.weights)
-        quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
-        self._watched = watched_on(self._watched, rows, self.state.belief, self._before)
-        detector = self._watched[1].detector
-        return replace(before.scored(self.settings, rows, found, counts), quantiles=quantiles, detector=detector)
-
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows; a reading after each batch tracks each row once."""
         buffer = self.buffer
@@ -329,28 +254,28 @@ class RecentRows:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
-        state = {name: value for name, value in vars(self).items() if name not in ("scorer", "exact", "_room")}
-        state["_watched"] = 0, self.tracking
-        return state | dict.fromkeys(("filter", "_scored", "_part", "_read", "_tracked"))
+        kept = {
+            name: value for name, value in super().__getstate__().items() if name not in ("scorer", "exact", "_room")
+        }
+        return kept | dict.fromkeys(("_part", "_read", "_tracked"))
 
 
 def _moved(
-    live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, *, predict: bool = True
+    live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, counts: Array | None, *, predict: bool
 ) -> Sequence[Any]:
     """Update the filter by a few rows, and return the fields of their innovations; empty if they are not needed."""
-    own = counts = None
-    if rows.weights is not None:
-        own, counts = settings.own_variance(rows), settings.counts(rows.weights)
-    if isinstance(live, SquareRootFilter) and live.takes_blocks and len(rows) > 1:
-        return live.take(rows, own=own, counts=counts)
+    own, n = None if rows.weights is None else settings.own_variance(rows), len(rows.y)
+    if n == 1 and rows.weights is None and rows.times is None:
+        return live.follow(rows.X[0], rows.y[0] if rows.y.ndim > 1 else float(rows.y[0]), predict=predict)
+    if n > 1 and isinstance(live, SquareRootFilter) and live.takes_blocks:
+        return live.take(rows, own=own, counts=counts)[:6]
     found: list[Sequence[Any]] = []
-    for i in range(len(rows)):
+    for i in range(n):
         if rows.times is not None and live.time is not None:
             live.advance(float(rows.times[i]))
         y: Any = rows.y[i] if rows.y.ndim > 1 else float(rows.y[i])
         weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
         found.append(live.follow(rows.X[i], y, *weight, own=1.0 if own is None else float(own[i]), predict=predict))
     if not predict:
-        return []
-    return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]
+        return ()
+    return found[0] if n == 1 else [np.array(column) for column in zip(*found, strict=True)]

@@ -8,12 +8,11 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, state
-from kalprox.learning.around import Around
 from kalprox.learning.belief import Belief
 from kalprox.learning.errors import residual_scores
 from kalprox.learning.sandwich import UNNAMED, Sandwich, excess_of, moved, next_unnamed, row_scores
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import Core, State, Step, left_after
+from kalprox.learning.state import Around, Core, State, Step, left_after
 from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.forgetting import shares
 
@@ -97,10 +96,8 @@ class Sandwiched(Around):
         """Return the state with the scores of a piece; see `row_scores` for D, u and the curvature."""
         block, settings = one.piece, self.settings
         if settings.forgets:
-            counts = settings.counts(block.weights)
-            counts = np.ones(len(block)) if counts is None else counts
             times = block.times if settings.by_time else None
-            u = (u.T * shares(settings.forgetting, counts, times)).T
+            u = (u.T * shares(settings.forgetting, settings.counts_of(block), times)).T
         weights: Any = block.weights
         sandwich = sandwich.with_excess(D, self._excess(one, D))
         if settings.coef_cov == "robust":

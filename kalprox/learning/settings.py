@@ -218,6 +218,11 @@ class Settings:
         """Return how many rows each row counts for; None if every row counts once."""
         return weights if self.weight_kind == "frequency" else counts_of(weights, self.weight_kind)
 
+    def counts_of(self, block: Any) -> Array:
+        """Return how many rows each row of a block, or of a source in memory, counts for."""
+        counts = self.counts(block.weights)
+        return np.ones(len(block.y)) if counts is None else counts
+
     @cached_property
     def fills_gaps(self) -> bool:
         """Whether missing features are completed, and rows that lack them are learned."""
@@ -248,11 +253,6 @@ class Settings:
     def needs_innovations(self) -> bool:
         """Whether each row must be predicted before it is learned."""
         return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs or self.is_bank
-
-    @cached_property
-    def needs_leverage(self) -> bool:
-        """Whether robust standard errors need the leverage of each row."""
-        return self.coef_cov != "model" and not self.noise_depends_on_inputs
 
     @cached_property
     def is_bank(self) -> bool:

@@ -9,12 +9,11 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import state
-from kalprox.learning.around import Around
 from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import State, Step, left_after
+from kalprox.learning.state import Around, State, Step, left_after
 from kalprox.predictive import Student
 from kalprox.sources import Block
 

@@ -312,9 +312,7 @@ class SquareRootFilter(PickledFields):
         issued = in_stds(error0, np.sqrt(variance0) * np.sqrt(own + s0)[:, None])
         self.counts.rows += float(counts.sum())
         self.counts.squares += float(counts.sum())
-        columns = (y - error, np.sqrt(variance) * scale, dof, scale, issued)
-        mean, std, dof, scale, issued = (np.broadcast_to(one, y.shape).reshape(block.y.shape) for one in columns)
-        return Innovations(mean, std, dof, scale, issued, together=1)
+        return Innovations.one_by_one(block.y, y - error, np.sqrt(variance) * scale, dof, scale, issued)
 
     def _parts(self, X: Array, y: Array) -> Iterator[tuple[slice, Array, Array]]:
         """Yield some rows at a time: which, the inputs of the free coordinates, and the targets left to these."""

@@ -3,14 +3,15 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.pickling import PickledFields
-from kalprox.base.tree import Saved, Sizes, leaf, state
+from kalprox.base.tree import Saved, Sizes, grown, leaf, state
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
 from kalprox.learning.fingerprint import fingerprint
@@ -22,7 +23,7 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
 
-__all__ = ["Core", "State", "Step", "check_any_row", "left_after", "times_of"]
+__all__ = ["Around", "Core", "State", "Step", "check_any_row", "left_after", "times_of"]
 
 FIRST_PIECE = 32  # rows of the first piece of a batch that a state without an exact row-by-row update predicts
 
@@ -43,9 +44,7 @@ def left_after(settings: Settings, batch: Block | ArraySource, since: float | No
     """
     if settings.is_bank or not (settings.forgets and settings.forgetting.fades):
         return 1.0
-    counts = settings.counts(batch.weights)
-    counts = np.ones(len(batch.y)) if counts is None else counts
-    left = faded(counts, settings.forgetting, times=batch.times, since=since).left
+    left = faded(settings.counts_of(batch), settings.forgetting, times=batch.times, since=since).left
     return 1.0 if left is None else float(left)
 
 
@@ -131,6 +130,14 @@ class State(PickledFields, ABC):
     def predicts_every_row(self) -> bool:
         """Whether all rows of a block can be predicted together, each from those before it."""
         return False
+
+    def row_filter(self) -> Any:
+        """Return the filter that continues from this state row by row; None if there is none."""
+        return None
+
+    def after_filter(self, live: Any, block: Block) -> Self:
+        """Return the state after rows that its filter has learned."""
+        return self.learn(block)
 
     def closed(self) -> Self:
         """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
@@ -354,3 +361,62 @@ class Core(State):
         information = self.linear_information
         assert information is not None  # or there is one of another kind
         return fingerprint(information)
+
+
+@state
+class Around(State):
+    """A state that adds something to the rows that another one learns, its `inner` state."""
+
+    inner: State
+
+    @abstractmethod
+    def after_step(self, one: Step) -> Self:
+        """Return the state after a piece that the inner state has learned; the step is that of the inner state."""
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def steps(self, block: Block, rows: int, *, every_row: bool = False, most: int = sys.maxsize) -> Iterator[Step]:
+        state = self
+        for one in self.inner.steps(block, rows, every_row=every_row, most=most):
+            after = state.after_step(one)
+            yield one._replace(before=state, after=after)
+            state = after
+            del one, after  # the next piece does not come on top of them
+
+    def step(
+        self, block: Block, found: Innovations | None = None, *, known: bool = True, exact: bool = False
+    ) -> tuple[Self, Innovations]:
+        inner, found = self.inner.step(block, found, known=known, exact=exact)
+        return self.after_step(Step(block, self.inner, inner, found)), found
+
+    def learn(self, block: Block) -> Self:
+        return self.step(block)[0]
+
+    @property
+    def core(self) -> Core:
+        return self.inner.core
+
+    # ---- what becomes of the inner state ---------------------------------------------------------------
+
+    def with_settings(self, settings: Settings) -> State:
+        return replace(self, settings=settings, inner=self.inner.with_settings(settings))
+
+    def with_features(self, more: int) -> Self:
+        return grown(self, more, self.inner.belief.design.outputs or 1)
+
+    def with_origin(self, columns: Array, values: Array) -> Self:
+        return replace(self, inner=self.inner.with_origin(columns, values))
+
+    def with_core(self, change: Callable[[Core], Core]) -> Self:
+        return replace(self, inner=self.inner.with_core(change))
+
+    def closed(self) -> Self:
+        return replace(self, inner=self.inner.closed())
+
+    def without_rows(self) -> Self:
+        return replace(self, inner=self.inner.without_rows())
+
+    @classmethod
+    def around(cls, inner: State, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> Self:
+        """Return the state that was saved under `name` around an inner state that was restored."""
+        return saved.tree(cls, name, sizes, settings=settings, inner=inner)

@@ -19,7 +19,7 @@ from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.sources import Block
 
-__all__ = ["Tracking", "watched_on"]
+__all__ = ["Tracking"]
 
 _GAUSSIAN = Gaussian()
 # A prediction is not scored if its noise has fewer degrees of freedom, and it is wider than so many stds of the noise.
@@ -180,17 +180,6 @@ def _with_known_noise(found: Innovations) -> Innovations:
     hidden = (found.dof < _FEWEST_DOF) & (found.scale > _WIDEST)
     if not hidden.any():
         return found
-    changed = {"mean": (np.nan, found.mean), "std": (np.inf, found.std), "dof": (np.inf, found.dof)}
-    return found._replace(**{name: np.where(hidden, *values) for name, values in changed.items()})
-
-
-def watched_on(so_far: tuple[int, Tracking], rows: Block, belief: Belief, before: int) -> tuple[int, Tracking]:
-    """Return how many rows were looked at for change points, now all of those since `belief`, and the tracking.
-
-    `so_far` is what was returned before, or 0 and the tracking of `belief`, which has learned `before` rows. Each row
-    is looked at once, however often it is asked for, and with the same bits.
-    """
-    n, tracking = so_far
-    if n == len(rows) or (tracking.detector is None and belief.settings.change_points is None):
-        return so_far
-    return len(rows), tracking.watched(rows.part(n, len(rows)), belief, before, first=n == 0)
+    changed: dict[str, Any] = {"mean": (np.nan, found.mean), "std": (np.inf, found.std), "dof": (np.inf, found.dof)}
+    changed = {name: np.where(hidden, *values) for name, values in changed.items()}
+    return found._replace(**changed)

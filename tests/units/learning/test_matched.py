@@ -64,7 +64,7 @@ def test_walk_of_the_intercept_is_a_step_of_its_variance():
     X, y = stream()
     plain, walks = (started(way, X, y).learn(Block(X, y)) for way in (ByRow(1.0), RandomWalk(0.0, intercept=0.5)))
     before = started(ByRow(1.0), X, y).learn(Block(X[:-1], y[:-1]))
-    live = before.filter
+    live = before.row_filter()
     live.step = 0.5
     live.match(before.fixed.rows(X[-1:])[0], float(y[-1]))
     added = np.zeros((3, 3))
@@ -82,9 +82,9 @@ def test_the_filter_and_the_belief_predict_the_same_and_any_split_does():
     for i in range(0, len(y), 7):
         parts = parts.learn(Block(X[i : i + 7], y[i : i + 7]))
     np.testing.assert_allclose(parts.A, whole.A, rtol=1e-10)
-    np.testing.assert_allclose(whole.filter.predict(X).mean, whole.belief.predict(X).mean, rtol=1e-8)
+    np.testing.assert_allclose(whole.row_filter().predict(X).mean, whole.belief.predict(X).mean, rtol=1e-8)
     np.testing.assert_allclose(
-        whole.filter.output(X)[1], whole.belief.posterior.leverage(whole.fixed.rows(X)), rtol=1e-8
+        whole.row_filter().output(X)[1], whole.belief.posterior.leverage(whole.fixed.rows(X)), rtol=1e-8
     )
 
 
