@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 41_257,
-    "files": 372,
-    "isinstance": 453,
-    "lines of a file": 385,
+    "lines of code": 40_273,
+    "files": 335,
+    "isinstance": 434,
+    "lines of a file": 378,
     "methods of a class": 25,
-    "functions with more than 12 parameters": 8,
+    "functions with more than 12 parameters": 2,
     "the cyclomatic number of a function": 15,
 }
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -19,6 +19,7 @@ from kalprox.sources import Block
 __all__ = ["LiveRows", "RowBuffer"]
 
 _OF_BLOCK = ("X", "y", "weights", "times", "offset")
+_OPTIONAL = frozenset(("weights", "times", "offset"))
 _PREDICTED = Innovations._fields[:6]
 _NOT_PREDICTED = (np.nan, np.inf, np.inf, np.inf, np.nan, 1.0)
 _ABSENT = {"weights": 1.0, "times": 0.0, "offset": 0.0} | dict(zip(_PREDICTED, _NOT_PREDICTED, strict=True))
@@ -89,12 +90,13 @@ class RowBuffer:
                 columns[name] = np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))])
         X, y = (rows.X[0], rows.y[0]) if single else (rows.X, rows.y)  # numbers are copied faster than slices
         columns["X"][at], columns["y"][at], columns["batch"][at] = X, y, batch
-        for name, values in (("weights", rows.weights), ("times", rows.times), ("offset", rows.offset)):
-            if values is None and name not in columns:
-                continue
-            if name not in columns:
-                self._use(name)
-            columns[name][at] = _ABSENT[name] if values is None else values[0] if single else values
+        has_more = rows.weights is not None or rows.times is not None or rows.offset is not None
+        if has_more or not _OPTIONAL.isdisjoint(columns):
+            for name, values in (("weights", rows.weights), ("times", rows.times), ("offset", rows.offset)):
+                if values is not None and name not in columns:
+                    self._use(name)
+                if name in columns:
+                    columns[name][at] = _ABSENT[name] if values is None else values[0] if single else values
         if predicted and "mean" not in columns:
             self._use(*_PREDICTED)
         if "mean" in columns:
