@@ -69,13 +69,13 @@ FAULTS = (
     ),
     Fault(
         "a resumed pass counts the rows before the checkpoint twice",
-        "jobs/resumable.py",
-        "self.table.blocks_ahead(self._cursor)",
-        "self.table.blocks_ahead(None)",
+        "jobs/base.py",
+        "self.job.table.blocks_ahead(cursor)",
+        "self.job.table.blocks_ahead(None)",
     ),
     Fault(
         "the last partition of an engine is lost",
-        "engines/tree.py",
+        "engines/base.py",
         "self._unmerged[level, index] = folded",
         "self._unmerged[level, index] = self._unmerged.get((level, 0), folded) if index > 1 else folded",
     ),
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "a column is not divided by its standard deviation",
-        "learning/linear_rows.py",
+        "learning/linear.py",
         "T = T / np.concatenate([self.scale, np.ones(T.shape[1] - info.d)])",
         "T = T / np.concatenate([self.scale * 0 + 1, np.ones(T.shape[1] - info.d)])",
     ),

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 40_273,
-    "files": 335,
+    "lines of code": 40_270,
+    "files": 330,
     "isinstance": 434,
     "lines of a file": 378,
     "methods of a class": 25,

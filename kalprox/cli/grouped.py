@@ -10,6 +10,19 @@ from kalprox.cli.kinds import KindOption
 __all__ = ["GroupedCommand", "grouped", "help_records"]
 
 _ALL = "kalprox: help with all options"
+_NEW = {  # options of earlier versions, and what to write
+    "--bounds": "--penalty box,low=NUMBER,high=NUMBER",
+    "--delta": "--penalty smooth_l1,delta=NUMBER",
+    "--directional": "--forget with a number, time, window or walk",
+    "--half-life": "--forget time,half_life=NUMBER",
+    "--l1-ratio": "--penalty elasticnet,l1_ratio=NUMBER",
+    "--method": "kalprox.paper.PIPGRegressor in Python for the method of the paper",
+    "--missing-target": "--missing drop",
+    "--walk": "--forget walk,q=NUMBER",
+    "--walk-intercept": "--forget walk,q=NUMBER,intercept=NUMBER",
+    "--weights": "--weight-kind",
+    "--window": "--forget window,rows=NUMBER",
+}
 
 
 def grouped(group: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -46,6 +59,16 @@ class GroupedCommand(click.Command):
                 help="Show all options, and exit.",
             )
         )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an option of an earlier version is an error that says what stands in its place."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name in _NEW:
+                gone, new = error.option_name, _NEW[error.option_name]
+                raise click.UsageError(f"{gone} is gone since kalprox 0.3; in its place stands {new}.", ctx) from None
+            raise
 
     def groups(self, ctx: click.Context) -> dict[str, list[click.Option]]:
         """Return the options of each group; those of no group come last."""

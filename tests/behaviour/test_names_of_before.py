@@ -4,9 +4,11 @@ import inspect
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.base import clone
 
 from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox.cli import main
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,21 @@ from kalprox import KalproxClassifier, KalproxRegressor
 def test_a_parameter_of_before_names_the_new_one(estimator, name, new):
     with pytest.raises(TypeError, match=f"{name} is gone since kalprox 0.3; in its place stands .*{new}"):
         estimator(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "new"),
+    [
+        ("--half-life", "--forget time,half_life=NUMBER"),
+        ("--l1-ratio", "--penalty elasticnet,l1_ratio=NUMBER"),
+        ("--weights", "--weight-kind"),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "stream"])
+def test_an_option_of_before_names_the_new_one(command, option, new):
+    found = CliRunner().invoke(main, [command, "a.csv", option, "1"])
+    assert found.exit_code == 2
+    assert f"{option} is gone since kalprox 0.3; in its place stands {new}." in found.output
 
 
 @pytest.mark.parametrize("estimator", [KalproxRegressor, KalproxClassifier])
