@@ -122,15 +122,15 @@ class Readings(LearnerEstimator):
         Returns
         -------
         DataFrame
-            Of polars if the model was fitted to a frame of polars, else of pandas. The columns are name, coef, std,
-            low, high, t and p; see `summary`.
+            Of polars if the model was fitted to a frame of polars, else of pandas. The columns are name, coef, se,
+            t, p, low and high; see `summary`.
 
         Examples
         --------
         >>> from kalprox import KalproxRegressor
         >>> frame = KalproxRegressor(penalty=None).fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]).to_frame()
         >>> list(frame.columns)
-        ['name', 'coef', 'se', 'low', 'high', 't', 'p']
+        ['name', 'coef', 'se', 't', 'p', 'low', 'high']
         """
         return self.summary(level).to_frame("polars" if self._frame_kind == "polars" else "pandas")
 

@@ -158,7 +158,7 @@ class Summary:
             "passes": f"{belief.n_passes:,}, {converged}",
             "change points": about_changes(learner),
         }
-        columns = dict(zip(("coef", "se", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
+        columns = dict(zip(("coef", "se", "t", "p", "low", "high"), (coef, std, t, p, *ends), strict=True))
         _about_intervals(belief, notes)
         return cls(
             names=names * (k or 1),
@@ -187,13 +187,11 @@ class Summary:
         Returns
         -------
         DataFrame
-            With the columns name, coef, se, low, high, t and p, and target if there are several. A number that is not
+            With the columns name, coef, se, t, p, low and high, and target if there are several. A number that is not
             defined is NaN in pandas and null in polars.
         """
         columns: dict[str, Any] = {} if self.targets is None else {"target": self.targets}
-        columns |= {"name": self.names} | {
-            name: getattr(self, name) for name in ("coef", "se", "low", "high", "t", "p")
-        }
+        columns |= {"name": self.names} | {name: getattr(self, name) for name in _COLUMNS}
         return frame_of(columns, kind)
 
     def __str__(self) -> str:
@@ -202,7 +200,7 @@ class Summary:
         for name, value in self.facts.items():
             lines += _wrapped(f"{name:<{width}}  {printable(value, keep='')}", " " * (width + 2))
         rule = "-" * WIDTH
-        lines += [rule, *(_line(row) for row in [("", *self._heads), *self._rows()]), rule]
+        lines += [rule, *(_line(row) for row in [("", *self.heads), *self._rows()]), rule]
         for number, note in enumerate(self.notes, 1):
             lines += _wrapped(f"[{number}] {printable(note, keep='')}", "    ")
         return "\n".join(lines)
@@ -212,10 +210,11 @@ class Summary:
     def _repr_html_(self) -> str:
         from kalprox.display.html import card, facts, footnotes, table
 
-        return card("", facts(self.facts), table(("", *self._heads), self._rows()), footnotes(self.notes))
+        return card("", facts(self.facts), table(("", *self.heads), self._rows()), footnotes(self.notes))
 
     @property
-    def _heads(self) -> tuple[str, ...]:
+    def heads(self) -> tuple[str, ...]:
+        """The headings of the numbers of a coefficient."""
         low, high = (f"{100 * share:.4g}%" for share in ((1 - self.level) / 2, (1 + self.level) / 2))
         return "coef", "se", "t", "p", low, high
 

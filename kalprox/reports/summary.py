@@ -89,7 +89,8 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     def cells(i: int) -> list[Any]:
         tests: list[Any] = [None if np.isnan(value) else _three_digits(value) for value in (found.t[i], found.p[i])]
         tests[1] = f"<{TINY:.0e}" if found.p[i] < TINY else tests[1]
-        return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.se, found.low, found.high))), *tests]
+        se, low, high = _uncertainty(*(float(a[i]) for a in (found.se, found.low, found.high)))
+        return [float(found.coef[i]), se, *tests, low, high]
 
     rows: list[list[Any]] = []
     for c, kind in enumerate(kinds):
@@ -116,9 +117,8 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
         caption += " The coefficients of a class move its own linear predictor; over all classes they add up to 0."
     if len(shown) < effect.size:
         caption += f" The {len(shown):,} with the largest effects, of {effect.size:,}, are shown."
-    error = "std error" if cov == "model" else f"{cov} std error"
     of = "parameter" if own else "column"
-    header = ["#", *(["class"] if outputs > 1 else []), of, "coefficient", error, "low", "high", "t", "p", "effect"]
+    header = ["#", *(["class"] if outputs > 1 else []), of, *found.heads, "effect"]
     return Table(header[:-1], [row[:-1] for row in rows], caption) if own else Table(header, rows, caption)
 
 

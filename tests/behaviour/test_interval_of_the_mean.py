@@ -44,5 +44,5 @@ def test_what_cannot_be_meant_is_refused(given, said):
 
 def test_tables_have_standard_errors():
     model, *_ = fitted()
-    assert list(model.to_frame().columns) == ["name", "coef", "se", "low", "high", "t", "p"]
+    assert list(model.to_frame().columns) == ["name", "coef", "se", "t", "p", "low", "high"]
     np.testing.assert_allclose(model.summary().se[1:], model.coef_std_)

@@ -132,7 +132,7 @@ def test_the_frame_is_of_the_kind_the_model_was_fitted_to(library, tmp_path):
     ):
         frame = model.to_frame(level=0.8)
         assert isinstance(frame, library.DataFrame)
-        assert list(frame.columns) == ["name", "coef", "se", "low", "high", "t", "p"]
+        assert list(frame.columns) == ["name", "coef", "se", "t", "p", "low", "high"]
         assert list(frame["name"]) == ["intercept", *names]
         np.testing.assert_array_equal(frame["low"].to_numpy()[1:], model.coef_interval(0.8)[0])
     assert isinstance(KalproxRegressor(penalty="ridge").fit(X, y).to_frame(), pd.DataFrame)

@@ -67,7 +67,7 @@ def test_the_coefficients_of_each_class(classes):
     model, rows = classes
     table, belief, m = summary.coefficients(model), model.belief, len(rows)
     if m == 2:
-        assert table.columns[:3] == ["#", "column", "coefficient"] and len(table.rows) == 3
+        assert table.columns[:3] == ["#", "column", "coef"] and len(table.rows) == 3
         np.testing.assert_allclose([row[2] for row in table.rows], [belief.intercept, *belief.coef])
         assert "the log odds of" in section(report.page(model, "m"), "Coefficients").text
         return
