@@ -1,11 +1,12 @@
 """Figures and self-contained HTML pages, from arrays and text. Nothing here knows about models or algorithms.
 
-`page` defines the contents of a page and writes them to a file; `rendering` turns them into HTML with the templates in
-`templates/`, `formatting` formats tables for them. `figures` defines a figure and its files;
+`page` defines the contents of a page, which `writing` writes to a file; `rendering` turns them into HTML with the
+templates in `templates/`, `formatting` formats tables for them. `figures` defines a figure and its files;
 `kalprox.display` has the plots that a figure may contain, and their style.
 """
 
 from kalprox.pages.figures import Figure, write
-from kalprox.pages.page import Page, Section, Table, require_report_packages, write_page
+from kalprox.pages.page import Page, Section, Table
+from kalprox.pages.writing import require_report_packages, write_page
 
 __all__ = ["Figure", "Page", "Section", "Table", "require_report_packages", "write", "write_page"]
