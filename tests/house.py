@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 40_270,
-    "files": 330,
+    "lines of code": 40_268,
+    "files": 329,
     "isinstance": 434,
-    "lines of a file": 378,
+    "lines of a file": 376,
     "methods of a class": 25,
     "functions with more than 12 parameters": 2,
     "the cyclomatic number of a function": 15,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.checks import LARGEST
 from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, parse_labels, separated
 from kalprox.sources.encoding import Cells
@@ -147,7 +148,9 @@ def _columns(
         scan = _Scan(left, inference, kinds, open_levels, stateful, time_is_date=time_is_date)
         scans = [scan_of(text) for text in stateful]
         found: list[set[int]] = [set() for _ in open_levels]
+        good = 0
         for X in blocks(scan):
+            good += len(X)
             for values_of, values in zip(scans, X.T, strict=False):
                 values_of.add(values)
             for seen, codes in zip(found, X.T[len(stateful) :], strict=True):
@@ -156,7 +159,10 @@ def _columns(
         for name, seen in zip(open_levels, found, strict=True):  # of good rows
             levels[name] = in_order(level for level, code in scan.levels[name].items() if code in seen)
         if any(not known for known in levels.values()) or any(values_of.count < 2 for values_of in scans):
-            raise SourceError(f"{first.file}: there are too few good rows to find {scan.needs}.")
+            raise SourceError(
+                f"{first.file}: there are too few good rows, {good:,}, to find {scan.needs}. A row is bad if one of "
+                f"its cells is missing, not finite, or a number above {LARGEST:g} in size."
+            )
         state = {text: values_of.state(text) for text, values_of in zip(stateful, scans, strict=True)}
     return FormulaColumns(
         parsed.target,

@@ -69,3 +69,8 @@ def test_what_is_missing_is_said():
     with pytest.raises(ValueError, match="unseen level"):
         model.prequential(DATA.assign(g="new"))
     np.testing.assert_array_equal(model.coef_, before)
+
+
+def test_rows_of_which_none_is_good_are_no_scan():
+    with pytest.raises(ValueError, match=r"too few good rows, 0, to find what poly\(u, 2\) needs. A row is bad if"):
+        KalproxRegressor(formula="n ~ poly(u, 2)").fit(DATA.assign(u=1e160 * DATA.x))
