@@ -97,7 +97,7 @@ def test_refine_on_an_engine(client, folder):
     y, start = np.tanh(y), np.array([1.0, 0.1, -0.1, 0.1, 0.1])
     here = kp.refine(model, kp.regularizers.Ridge(0.1), (X, y), start)
     lazy = da.from_array(X, chunks=(700, 4)), da.from_array(y, chunks=900)
-    columns = Columns("y", None, tuple(NAMES), {}, (), False, "zero", tuple(NAMES))
+    columns = Columns("y", None, tuple(NAMES), features=tuple(NAMES))
     for there in (
         kp.refine(model, kp.regularizers.Ridge(0.1), lazy, start),
         kp.refine(model, kp.regularizers.Ridge(0.1), (X, y), start, engine="local"),
@@ -201,7 +201,7 @@ def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
 
 @pytest.mark.slow
 def test_a_lost_run_goes_on_after_its_last_whole_pass(folder, tmp_path):
-    columns = Columns("y", None, tuple(NAMES), {}, (), False, "zero", tuple(NAMES))
+    columns = Columns("y", None, tuple(NAMES), features=tuple(NAMES))
 
     class Lost(Exception):
         pass
