@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from kalprox.cli.grouped import grouped
+from kalprox.cli.grouped import Options, option
 from kalprox.cli.kinds import Kind, RegistryChoice
 from kalprox.cli.options import BYTES, COUNT, NAMES, READING, is_given
 from kalprox.cli.settings import target_options
 
-__all__ = ["column_options", "recognised_dates", "table_of"]
+__all__ = ["ColumnOptions", "recognised_dates", "table_of"]
 
 _NOT_WITH_FORMULA = {
     "target": "the target on its left-hand side",
@@ -28,113 +28,84 @@ _NOT_WITH_FORMULA = {
 }
 
 
-column_options = grouped(
-    "Columns",
-    click.option("--target", "-y", help="Column to predict; required unless --formula or --columns is given."),
-    click.option(
-        "--formula",
-        metavar="FORMULA",
-        help="Target and terms, such as 'arr_delay ~ dep_delay + C(carrier) + distance:hour', in the syntax of "
-        "formulaic. Levels are those of all rows, against the first of them; 0 + leaves out the intercept.",
-    ),
-    click.option(
-        "--features", type=NAMES, help="Columns to predict from, separated by commas.  [default: all other columns]"
-    ),
-    click.option("--exclude", type=NAMES, default=(), help="Columns to leave out, separated by commas."),
-    click.option(
-        "--categorical",
-        multiple=True,
-        metavar="NAME[=A|B|...]",
-        help="One-hot encode NAME, using the listed levels (the first is the reference) or all that are found in "
-        "the data. Repeatable.",
-    ),
-    click.option(
-        "--hash",
-        "hashed",
-        multiple=True,
-        metavar="NAME[=BINS]",
-        help="Put the levels of NAME into bins by a hash, and one-hot encode the bins (1024 by default): for "
-        "columns with too many levels. With --hash-bits, columns without BINS share one space. Repeatable.",
-    ),
-    click.option(
-        "--words",
-        type=NAMES,
-        default=(),
-        help="Columns of text, separated by commas, whose words are hashed into the space of --hash-bits (10 by "
-        "default).",
-    ),
-    click.option(
-        "--hash-bits",
-        type=int,
-        metavar="B",
-        help="Hash the columns of --hash, and the words of --words, into one space of 2^B columns with signs, B at "
-        "most 12, or 20 with --structure: memory does not depend on how many different levels and words there are. "
-        "Some share a coefficient.",
-    ),
-    click.option(
-        "--dates",
-        type=NAMES,
-        default=(),
-        help="Columns of dates (ISO 8601), which are read as days since 1970-01-01; others are found.",
-    ),
-    click.option("--weight", help="Column of row weights."),
-    click.option("--clusters", metavar="COLUMN", help="Column that says which cluster a row belongs to."),
-    click.option(
-        "--columns",
-        "like",
-        type=click.Path(exists=True, dir_okay=False),
-        help="Model file whose target, features, levels and clusters are used.",
-    ),
-    click.option(
-        "--infer-rows",
-        "--look",
-        default=10_000,
-        type=COUNT,
-        help="Rows to read to infer the types of columns. Levels are found in all rows.",
-    ),
-    click.option(
-        "--max-levels",
-        default=1000,
-        type=COUNT,
-        help="Maximum number of levels of a column that are found in the data; more are an error.",
-    ),
-    click.option(
-        "--spool",
-        type=BYTES,
-        default="16GB",
-        help="Disk space for standard input, which is stored in a temporary file if levels must be found in it.",
-    ),
-    click.option(
-        "--contrast",
-        type=click.Choice(["reference", "full"]),
-        help="Encoding of levels: reference, the coefficients are differences from the most frequent level, which "
-        "has none (without an intercept, the first categorical column keeps all its levels); full, every level has "
-        "a coefficient.  [default: full for --penalty box, else reference]",
-    ),
-    click.option(
-        "--drop-first",
-        is_flag=True,
-        help="Use the first level in sorted order as the reference, instead of the most frequent one.",
-    ),
-    click.option(
-        "--unseen",
-        type=click.Choice(["zero", "reject"]),
-        default="reject",
-        help="What to do with a level that is not listed: reject the row as bad, or encode it as zeros, that is as "
-        "the reference level.",
-    ),
-    click.option(
-        "--missing",
-        type=RegistryChoice("kalprox.learning.settings", "MISSING"),
-        default="raise",
-        help="What to do with missing values: raise, the row is bad; drop, a row without a target is counted and "
-        "not learned, and one without a feature is bad; impute, as drop, but a missing feature is the mean of its "
-        "column as known from the rows before; marginalize, its mean given the other features, and the row is "
-        "learned and predicted with the larger variance that follows. Both assume that features are missing "
-        "independently of the target, given the features that are there; the headline says whether the rows "
-        "contradict it.",
-    ),
-)
+class ColumnOptions(Options):
+    """Options about the columns of the files.
+
+    Attributes
+    ----------
+    target
+        Column to predict; required unless --formula or --columns is given.
+    formula
+        Target and terms, such as 'arr_delay ~ dep_delay + C(carrier) + distance:hour', in the syntax of formulaic.
+        Levels are those of all rows, against the first of them; 0 + leaves out the intercept.
+    features
+        Columns to predict from, separated by commas.
+        [default: all other columns]
+    exclude
+        Columns to leave out, separated by commas.
+    categorical
+        One-hot encode NAME, using the listed levels (the first is the reference) or all that are found in the data.
+        Repeatable.
+    hashed
+        Put the levels of NAME into bins by a hash, and one-hot encode the bins (1024 by default): for columns with too
+        many levels. With --hash-bits, columns without BINS share one space. Repeatable.
+    words
+        Columns of text, separated by commas, whose words are hashed into the space of --hash-bits (10 by default).
+    hash_bits
+        Hash the columns of --hash, and the words of --words, into one space of 2^B columns with signs, B at most 12, or
+        20 with --structure: memory does not depend on how many different levels and words there are. Some share a
+        coefficient.
+    dates
+        Columns of dates (ISO 8601), which are read as days since 1970-01-01; others are found.
+    weight
+        Column of row weights.
+    clusters
+        Column that says which cluster a row belongs to.
+    like
+        Model file whose target, features, levels and clusters are used.
+    infer_rows
+        Rows to read to infer the types of columns. Levels are found in all rows.
+    max_levels
+        Maximum number of levels of a column that are found in the data; more are an error.
+    spool
+        Disk space for standard input, which is stored in a temporary file if levels must be found in it.
+    contrast
+        Encoding of levels: reference, the coefficients are differences from the most frequent level, which has none
+        (without an intercept, the first categorical column keeps all its levels); full, every level has a coefficient.
+        [default: full for --penalty box, else reference]
+    drop_first
+        Use the first level in sorted order as the reference, instead of the most frequent one.
+    unseen
+        What to do with a level that is not listed: reject the row as bad, or encode it as zeros, that is as the
+        reference level.
+    missing
+        What to do with missing values: raise, the row is bad; drop, a row without a target is counted and not learned,
+        and one without a feature is bad; impute, as drop, but a missing feature is the mean of its column as known from
+        the rows before; marginalize, its mean given the other features, and the row is learned and predicted with the
+        larger variance that follows. Both assume that features are missing independently of the target, given the
+        features that are there; the headline says whether the rows contradict it.
+    """
+
+    group = "Columns"
+    target = option("-y")
+    formula = option(metavar="FORMULA")
+    features = option(type=NAMES)
+    exclude = option(type=NAMES, default=())
+    categorical = option(multiple=True, metavar="NAME[=A|B|...]")
+    hashed = option("--hash", multiple=True, metavar="NAME[=BINS]")
+    words = option(type=NAMES, default=())
+    hash_bits = option(type=int, metavar="B")
+    dates = option(type=NAMES, default=())
+    weight = option()
+    clusters = option(metavar="COLUMN")
+    like = option("--columns", type=click.Path(exists=True, dir_okay=False))
+    infer_rows = option("--infer-rows", "--look", default=10_000, type=COUNT)
+    max_levels = option(default=1000, type=COUNT)
+    spool = option(type=BYTES, default="16GB")
+    contrast = option(type=click.Choice(["reference", "full"]))
+    drop_first = option(is_flag=True)
+    unseen = option(type=click.Choice(["zero", "reject"]), default="reject")
+    missing = option(type=RegistryChoice("kalprox.learning.settings", "MISSING"), default="raise")
 
 
 def table_of(files: list[Path], given: dict[str, Any]) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from kalprox.base.files import check_distinct, descriptor
-from kalprox.cli.columns import column_options, recognised_dates, table_of
-from kalprox.cli.grouped import GroupedCommand, grouped
-from kalprox.cli.options import COUNT, EXISTING, FILE, READING, output_options, outputs, reading_options, strict_option
-from kalprox.cli.settings import forgetting_options, likelihood_options, settings_of, settings_options
+from kalprox.cli.columns import ColumnOptions, recognised_dates, table_of
+from kalprox.cli.grouped import GroupedCommand, Options, option, options
+from kalprox.cli.options import COUNT, EXISTING, FILE, READING, OutputOptions, ReadingOptions, StrictOption, outputs
+from kalprox.cli.settings import ForgettingOptions, ModelOptions, TargetOptions, settings_of
 
 __all__ = ["fit", "refine"]
 
@@ -30,74 +30,90 @@ _FIRST = (
 _RUN_OF_FIT = (*_RUN, "quarantine_outliers", "workers", "partitions", "timeout")
 
 
-_checkpoint_options = grouped(
-    "Running",
-    click.option(
-        "--checkpoint",
-        type=FILE,
-        help="Save the state of the fit to this file; after a crash, the same command resumes from it.",
-    ),
-    click.option("--every", type=COUNT, default=1_000_000, help="Rows between two checkpoints."),
-)
+class _Checkpoints(Options):
+    """Options about checkpoints.
+
+    Attributes
+    ----------
+    checkpoint
+        Save the state of the fit to this file; after a crash, the same command resumes from it.
+    every
+        Rows between two checkpoints.
+    """
+
+    group = "Running"
+    checkpoint = option(type=FILE)
+    every = option(type=COUNT, default=1_000_000)
 
 
-_run_options = grouped(
-    "Running",
-    click.option(
-        "--passes",
-        type=COUNT,
-        help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
-    ),
-    click.option(
-        "--shuffle",
-        type=click.IntRange(min=0),
-        metavar="SEED",
-        help="Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same "
-        "seed gives the same order. They are read once to do so, and stored in a temporary file.",
-    ),
-    click.option("--out", type=FILE, default=Path("model.kalprox"), help="Model file to write."),
-)
+class _Run(Options):
+    """Options about the passes over the rows, and the file of the model.
 
-_engine_options = grouped(
-    "Running",
-    click.option(
-        "--engine",
-        type=click.Choice(["local", "processes", "dask", "spark"]),
-        help="Process the files on several cores or machines, without prequential scores.  "
-        "[default: in this process, block by block, with scores]",
-    ),
-    click.option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786."),
-    click.option("--workers", type=COUNT, help="Number of workers to start.  [default: one per core]"),
-    click.option(
-        "--partitions", type=COUNT, help="Number of partitions of the files, for --engine.  [default: one per file]"
-    ),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="Time to wait for a Dask scheduler to answer, and for workers while it has none.  [default: 60]",
-    ),
-    click.option(
-        "--quarantine-outliers",
-        is_flag=True,
-        help="Write rows that a robust likelihood (huber, student, contaminated) flags as outliers to --quarantine "
-        "too, with their error in standard deviations and their weight. They are learned, and are no bad rows.",
-    ),
-)
+    Attributes
+    ----------
+    passes
+        Maximum number of passes over the rows.
+        [default: 1 if one pass is exact, else until convergence]
+    shuffle
+        Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same seed
+        gives the same order. They are read once to do so, and stored in a temporary file.
+    out
+        Model file to write.
+    """
+
+    group = "Running"
+    passes = option(type=COUNT)
+    shuffle = option(type=click.IntRange(min=0), metavar="SEED")
+    out = option(type=FILE, default=Path("model.kalprox"))
+
+
+class _Engine(Options):
+    """Options about engines, and about outliers.
+
+    Attributes
+    ----------
+    engine
+        Process the files on several cores or machines, without prequential scores.
+        [default: in this process, block by block, with scores]
+    scheduler
+        Address of a Dask scheduler, such as tcp://host:8786.
+    workers
+        Number of workers to start.
+        [default: one per core]
+    partitions
+        Number of partitions of the files, for --engine.
+        [default: one per file]
+    timeout
+        Time to wait for a Dask scheduler to answer, and for workers while it has none.
+        [default: 60]
+    quarantine_outliers
+        Write rows that a robust likelihood (huber, student, contaminated) flags as outliers to --quarantine too, with
+        their error in standard deviations and their weight. They are learned, and are no bad rows.
+    """
+
+    group = "Running"
+    engine = option(type=click.Choice(["local", "processes", "dask", "spark"]))
+    scheduler = option(metavar="ADDRESS")
+    workers = option(type=COUNT)
+    partitions = option(type=COUNT)
+    timeout = option(type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+    quarantine_outliers = option(is_flag=True)
 
 
 @click.command(cls=GroupedCommand, first=_FIRST)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@column_options
-@likelihood_options
-@settings_options
-@forgetting_options
-@_run_options
-@_checkpoint_options
-@_engine_options
-@reading_options
-@output_options
-@strict_option
+@options(
+    ColumnOptions,
+    TargetOptions,
+    ModelOptions,
+    ForgettingOptions,
+    _Run,
+    _Checkpoints,
+    _Engine,
+    ReadingOptions,
+    OutputOptions,
+    StrictOption,
+)
 def fit(
     sources: tuple[str, ...],
     *,
@@ -145,15 +161,27 @@ def fit(
     _run(job, "fit", out, found, quiet=quiet, events=events, strict=strict)
 
 
+class _Refine(Options):
+    """Options of `kalprox refine` alone.
+
+    Attributes
+    ----------
+    passes
+        Maximum number of passes.
+        [default: until convergence]
+    out
+        Model file to write.
+        [default: MODEL, in place]
+    """
+
+    passes = option(type=COUNT)
+    out = option(type=FILE)
+
+
 @click.command()
 @click.argument("model", type=EXISTING)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--passes", type=COUNT, help="Maximum number of passes.  [default: until convergence]")
-@click.option("--out", type=FILE, help="Model file to write.  [default: MODEL, in place]")
-@_checkpoint_options
-@reading_options
-@output_options
-@strict_option
+@options(_Refine, _Checkpoints, ReadingOptions, OutputOptions, StrictOption)
 def refine(
     model: Path,
     sources: tuple[str, ...],

@@ -1,13 +1,15 @@
-"""Commands with many options: those that are needed first, and all of them in groups."""
+"""Options as attributes of classes, and commands that show those that are needed first, or all of them in groups."""
 
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from kalprox.cli.kinds import KindOption
+from kalprox.cli.kinds import KindChoice
 
-__all__ = ["GroupedCommand", "grouped", "help_records"]
+__all__ = ["GroupedCommand", "Option", "Options", "help_records", "option", "options"]
 
 _ALL = "kalprox: help with all options"
 _NEW = {  # options of earlier versions, and what to write
@@ -25,16 +27,57 @@ _NEW = {  # options of earlier versions, and what to write
 }
 
 
-def grouped(group: str, *options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options to a command, in this order, as a group of its `GroupedCommand`."""
+class Option(click.Option):
+    """An option of a group; see `Options`."""
+
+    group: str | None = None
+
+
+class Options:
+    """Options of commands, which `options` adds to a command in this order.
+
+    Each attribute is an `option`. It has the name of the attribute, and the help that the docstring says below it.
+
+    Attributes
+    ----------
+    group
+        The heading in the help of a `GroupedCommand`; None for options without one.
+    """
+
+    group: str | None = None
+
+
+def option(*names: str, **declared: Any) -> Any:
+    """Return the declaration of an option, with the arguments of `click.option`, for a class of `Options`.
+
+    The option is --name for an attribute of this name; `names` are short ones to add, or long ones in its place.
+    """
+    return names, declared
+
+
+def options(*kinds: type[Options]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of these classes to a command."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-            command.__click_params__[-1].group = group  # type: ignore[attr-defined]
+        for kind in reversed(kinds):
+            told = _helps(kind)
+            for name, value in reversed(list(vars(kind).items())):
+                if name not in told:
+                    continue
+                names, declared = value
+                if not any(one.startswith("--") for one in names):
+                    names = (f"--{name.replace('_', '-')}", *names)
+                command = click.option(*names, name, cls=Option, help=told[name], **declared)(command)
+                command.__click_params__[-1].group = kind.group  # type: ignore[attr-defined]
         return command
 
     return decorate
+
+
+def _helps(kind: type[Options]) -> dict[str, str]:
+    """Return what the docstring of a class says of each attribute."""
+    parts = re.findall(r"(?m)^(\w+)\n((?:    .*\n?)+)", inspect.cleandoc(kind.__doc__ or ""))
+    return {name: " ".join(text.split()).replace(" [default", "  [default") for name, text in parts}
 
 
 class GroupedCommand(click.Command):
@@ -50,7 +93,7 @@ class GroupedCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.first = first
         self.params.append(
-            click.Option(
+            Option(
                 ["--help-all"],
                 is_flag=True,
                 is_eager=True,
@@ -74,10 +117,10 @@ class GroupedCommand(click.Command):
         """Return the options of each group; those of no group come last."""
         found: dict[str, list[click.Option]] = {}
         others: list[click.Option] = []
-        for option in self.get_params(ctx):
-            if isinstance(option, click.Option):
-                group = getattr(option, "group", None)
-                (others if group is None else found.setdefault(group, [])).append(option)
+        for one in self.get_params(ctx):
+            if isinstance(one, click.Option):
+                group = getattr(one, "group", None)  # which --help does not have
+                (others if group is None else found.setdefault(group, [])).append(one)
         return found | {"Other options": others}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,7 +139,7 @@ def help_records(option: click.Option, ctx: click.Context) -> list[tuple[str, st
     record = option.get_help_record(ctx)
     if record is None:
         return []
-    kinds = option.kinds() if isinstance(option, KindOption) else []
+    kinds = option.type.kinds() if isinstance(option.type, KindChoice) else []
     return [record, *((f"  {usage}", text) for usage, text in kinds)]
 
 

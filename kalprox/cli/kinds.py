@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
-__all__ = ["Kind", "KindChoice", "KindOption", "NumberOrKind", "RegistryChoice", "kind_given"]
+__all__ = ["Kind", "KindChoice", "NumberOrKind", "RegistryChoice", "kind_given"]
 
 _SPANS = {
     "s": timedelta(seconds=1),
@@ -113,6 +113,11 @@ class KindChoice(RegistryChoice):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return "KIND[,PARAMETER=NUMBER...]"
 
+    def kinds(self) -> list[tuple[str, str]]:
+        """Return how each entry of the registry is given, and its help."""
+        entries = getattr(import_module(self.module), self.registry)
+        return [(_usage(name, kind), kind.help.rstrip(".")) for name, kind in entries.items()]
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, Kind):
             return value
@@ -154,13 +159,3 @@ class NumberOrKind(KindChoice):
             return click.FloatRange(0, 1, min_open=True).convert(float(value), param, ctx)
         except (TypeError, ValueError):
             return value if value in self.others else super().convert(value, param, ctx)
-
-
-class KindOption(click.Option):
-    """An option whose values are the entries of a registry: the help says what each of them is."""
-
-    def kinds(self) -> list[tuple[str, str]]:
-        """Return how each entry is given, and its help."""
-        choice: Any = self.type
-        entries = getattr(import_module(choice.module), choice.registry)
-        return [(_usage(name, kind), kind.help.rstrip(".")) for name, kind in entries.items()]

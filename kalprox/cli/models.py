@@ -5,22 +5,31 @@ from pathlib import Path
 import click
 
 from kalprox.base.files import check_distinct, descriptor
-from kalprox.cli.options import COUNT, EXISTING, FILE, level_option, strict_option
+from kalprox.cli.grouped import Options, option, options
+from kalprox.cli.options import COUNT, EXISTING, FILE, LEVEL, StrictOption
 from kalprox.cli.terminal import echo, end_strictly
 
 __all__ = ["merge", "path", "report", "show"]
 
 
+class _Show(Options):
+    """Options of `kalprox show`.
+
+    Attributes
+    ----------
+    level
+        Level of the intervals.
+    top
+        Maximum number of coefficients to show; those with the largest effects are shown.
+    """
+
+    level = LEVEL
+    top = option(type=COUNT, default=40)
+
+
 @click.command()
 @click.argument("model", type=EXISTING)
-@level_option
-@click.option(
-    "--top",
-    type=COUNT,
-    default=40,
-    help="Maximum number of coefficients to show; those with the largest effects are shown.",
-)
-@strict_option
+@options(_Show, StrictOption)
 def show(model: Path, level: float, top: int, strict: bool) -> None:
     """Print a summary of MODEL: what became of the rows and what is doubtful, settings, coefficients, calibration.
 
@@ -45,11 +54,25 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
         end_strictly(headline)
 
 
+class _Report(Options):
+    """Options of `kalprox report`.
+
+    Attributes
+    ----------
+    level
+        Level of the intervals.
+    out
+        HTML file to write.
+        [default: MODEL with the suffix .html]
+    """
+
+    level = LEVEL
+    out = option(type=FILE)
+
+
 @click.command()
 @click.argument("model", type=EXISTING)
-@level_option
-@click.option("--out", type=FILE, help="HTML file to write.  [default: MODEL with the suffix .html]")
-@strict_option
+@options(_Report, StrictOption)
 def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
     """Write an HTML page about MODEL: coefficients with intervals, calibration, running error, correlations, data.
 
@@ -73,15 +96,28 @@ def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
         end_strictly(headline)
 
 
+class _Path(Options):
+    """Options of `kalprox path`.
+
+    Attributes
+    ----------
+    alphas
+        Weights of the penalty, separated by commas.
+        [default: a grid]
+    out
+        CSV file to write all coefficients to.
+    figure
+        Figure of the scores to write: .svg, .png or .pdf; its numbers go to a .json file beside it.
+    """
+
+    alphas = option()
+    out = option(type=FILE)
+    figure = option(type=FILE)
+
+
 @click.command()
 @click.argument("model", type=EXISTING)
-@click.option("--alphas", help="Weights of the penalty, separated by commas.  [default: a grid]")
-@click.option("--out", type=FILE, help="CSV file to write all coefficients to.")
-@click.option(
-    "--figure",
-    type=FILE,
-    help="Figure of the scores to write: .svg, .png or .pdf; its numbers go to a .json file beside it.",
-)
+@options(_Path)
 def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None) -> None:
     """Compute the regularisation path of MODEL: its coefficients for each weight alpha of the penalty.
 
@@ -127,12 +163,24 @@ def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None)
         echo(out, err=descriptor(out) == 1)
 
 
+class _Merge(Options):
+    """Options of `kalprox merge`.
+
+    Attributes
+    ----------
+    out
+        Model file to write.
+    allow_overlap
+        Merge models that have learned the same rows, which then count twice.
+    """
+
+    out = option(type=FILE, required=True)
+    allow_overlap = option(is_flag=True)
+
+
 @click.command()
 @click.argument("models", nargs=-1, required=True, type=EXISTING, metavar="MODEL MODEL...")
-@click.option("--out", type=FILE, required=True, help="Model file to write.")
-@click.option(
-    "--allow-overlap", is_flag=True, help="Merge models that have learned the same rows, which then count twice."
-)
+@options(_Merge)
 def merge(models: tuple[Path, ...], out: Path, allow_overlap: bool) -> None:
     """Merge MODELs into one, the same as if it had been fitted to all their rows.
 

@@ -8,25 +8,25 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from kalprox.cli.grouped import grouped
+from kalprox.cli.grouped import Options, option
 
 __all__ = [
     "BYTES",
     "COUNT",
     "EXISTING",
     "FILE",
+    "LEVEL",
     "MAX_BAD",
     "NAMES",
     "PACE",
     "READING",
     "NumberOr",
+    "OutputOptions",
     "Pace",
+    "ReadingOptions",
+    "StrictOption",
     "is_given",
-    "level_option",
-    "output_options",
     "outputs",
-    "reading_options",
-    "strict_option",
 ]
 
 
@@ -123,92 +123,91 @@ COUNT = click.IntRange(min=1)
 FILE = click.Path(dir_okay=False, path_type=Path)  # to write
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-# The same in several commands.
-level_option = click.option(
-    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, help="Level of the intervals."
-)
+LEVEL = option(type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95)  # of intervals
 
 
-reading_options = grouped(
-    "Reading files",
-    click.option(
-        "--format",
-        type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]),
-        help="Format of the files.  [default: from their suffixes; csv for -]",
-    ),
-    click.option(
-        "--encoding",
-        default="utf-8",
-        help="Encoding of text files, such as latin-1. UTF-16 with a byte order mark is recognised.",
-    ),
-    click.option(
-        "--delimiter", help="Field delimiter of CSV files.  [default: found in each file: comma, semicolon, tab or |]"
-    ),
-    click.option(
-        "--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of numbers in text files."
-    ),
-    click.option(
-        "--thousands",
-        type=click.Choice([".", ",", " ", "'", "_"]),
-        help="Mark between thousands of numbers in text files.  [default: none]",
-    ),
-    click.option(
-        "--units",
-        type=NAMES,
-        default=(),
-        help="Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12. Nothing is "
-        "converted: give one column one unit.",
-    ),
-    click.option(
-        "--memory",
-        type=BYTES,
-        default="256MB",
-        help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are "
-        "warned of if they need more.",
-    ),
-    click.option(
-        "--max-record",
-        type=BYTES,
-        default="16MB",
-        help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
-    ),
-    click.option(
-        "--quarantine", type=FILE, help="Write bad rows to this CSV file, with their position and the reason."
-    ),
-    click.option(
-        "--max-bad",
-        type=MAX_BAD,
-        help="Maximum number (or percentage) of bad rows before stopping.  [default: 0; no limit with --quarantine]",
-    ),
-    click.option(
-        "--no-samples",
-        "samples",
-        flag_value=False,
-        default=True,
-        help="Keep values of rows out of model file, bad rows, events and messages: no refused cells, examples, "
-        "ranges of columns or held rows. Levels of categorical columns, classes and labels of clusters remain.",
-    ),
-    click.option("--skip-unreadable", is_flag=True, help="Skip files that cannot be read; each counts as one bad row."),
-)
+class ReadingOptions(Options):
+    """Options about the files that are read.
+
+    Attributes
+    ----------
+    format
+        Format of the files.
+        [default: from their suffixes; csv for -]
+    encoding
+        Encoding of text files, such as latin-1. UTF-16 with a byte order mark is recognised.
+    delimiter
+        Field delimiter of CSV files.
+        [default: found in each file: comma, semicolon, tab or |]
+    decimal
+        Decimal mark of numbers in text files.
+    thousands
+        Mark between thousands of numbers in text files.
+        [default: none]
+    units
+        Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12. Nothing is converted: give
+        one column one unit.
+    memory
+        Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are warned of if
+        they need more.
+    max_record
+        Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.
+    quarantine
+        Write bad rows to this CSV file, with their position and the reason.
+    max_bad
+        Maximum number (or percentage) of bad rows before stopping.
+        [default: 0; no limit with --quarantine]
+    samples
+        Keep values of rows out of model file, bad rows, events and messages: no refused cells, examples, ranges of
+        columns or held rows. Levels of categorical columns, classes and labels of clusters remain.
+    skip_unreadable
+        Skip files that cannot be read; each counts as one bad row.
+    """
+
+    group = "Reading files"
+    format = option(type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]))
+    encoding = option(default="utf-8")
+    delimiter = option()
+    decimal = option(type=click.Choice([".", ","]), default=".")
+    thousands = option(type=click.Choice([".", ",", " ", "'", "_"]))
+    units = option(type=NAMES, default=())
+    memory = option(type=BYTES, default="256MB")
+    max_record = option(type=BYTES, default="16MB")
+    quarantine = option(type=FILE)
+    max_bad = option(type=MAX_BAD)
+    samples = option("--no-samples", flag_value=False, default=True)
+    skip_unreadable = option(is_flag=True)
 
 
-output_options = grouped(
-    "Output",
-    click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
-    click.option("--events", type=FILE, help="Write progress events to this file, one JSON object per line."),
-)
+class OutputOptions(Options):
+    """Options about what a command says.
+
+    Attributes
+    ----------
+    quiet
+        Print nothing but errors.
+    events
+        Write progress events to this file, one JSON object per line.
+    """
+
+    group = "Output"
+    quiet = option("-q", is_flag=True)
+    events = option(type=FILE)
 
 
-strict_option = grouped(
-    "Output",
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="End with exit code 8 if the headline has a doubt (!), after the output has been written: unknown "
-        "levels, many rows refused, undetermined coefficients, a fit that has not converged, or predictions that "
-        "were not judged or not found calibrated.",
-    ),
-)
+class StrictOption(Options):
+    """The option that makes doubts an exit code.
+
+    Attributes
+    ----------
+    strict
+        End with exit code 8 if the headline has a doubt (!), after the output has been written: unknown levels, many
+        rows refused, undetermined coefficients, a fit that has not converged, or predictions that were not judged or
+        not found calibrated.
+    """
+
+    group = "Output"
+    strict = option(is_flag=True)
 
 
 def outputs(checkpoint: Path | None, quarantine: Path | None, events: Path | None) -> list[tuple[str, Path | None]]:

@@ -4,16 +4,29 @@ from pathlib import Path
 
 import click
 
+from kalprox.cli.grouped import Options, option, options
 from kalprox.cli.terminal import echo, show_table
 
 __all__ = ["demo", "reproduce"]
 
 
+class _Demo(Options):
+    """Options of `kalprox demo`.
+
+    Attributes
+    ----------
+    seed
+        Seed of the data.
+    out
+        Folder for the page and its figures.
+    """
+
+    seed = option(default=0)
+    out = option(type=click.Path(path_type=Path), default=Path("kalprox-demo"))
+
+
 @click.command()
-@click.option("--seed", default=0, help="Seed of the data.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("kalprox-demo"), help="Folder for the page and its figures."
-)
+@options(_Demo)
 def demo(seed: int, out: Path) -> None:
     """Show a stream with intervals, and then the paper's sparse problem by its method, SGD and the proximal filter.
 
@@ -36,29 +49,37 @@ def demo(seed: int, out: Path) -> None:
     echo(write_page(page, out / "demo.html", out / "figures").resolve())
 
 
+class _Reproduce(Options):
+    """Options of `kalprox reproduce`.
+
+    Attributes
+    ----------
+    seed
+        First seed; the same seed gives the same numbers.
+    seeds
+        Number of seeds; the ridge experiment has one.
+        [default: 20; 3 for sparse with --quick]
+    quick
+        Use smaller problems; the captions state their sizes.
+    jobs
+        Number of processes.
+    out
+        Folder for the page, its figures and the cached results.
+    formats
+        Write the figures in this format too. Repeatable.
+    """
+
+    seed = option(default=0)
+    seeds = option(type=click.IntRange(min=1))
+    quick = option(is_flag=True)
+    jobs = option(type=click.IntRange(min=1), default=2)
+    out = option(type=click.Path(path_type=Path), default=Path("kalprox-paper"))
+    formats = option("--format", type=click.Choice(["pdf", "png"]), multiple=True)
+
+
 @click.command()
 @click.argument("what", type=click.Choice(["ridge", "sparse", "claims", "all"]))
-@click.option("--seed", default=0, help="First seed; the same seed gives the same numbers.")
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    help="Number of seeds; the ridge experiment has one.  [default: 20; 3 for sparse with --quick]",
-)
-@click.option("--quick", is_flag=True, help="Use smaller problems; the captions state their sizes.")
-@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Number of processes.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("kalprox-paper"),
-    help="Folder for the page, its figures and the cached results.",
-)
-@click.option(
-    "formats",
-    "--format",
-    type=click.Choice(["pdf", "png"]),
-    multiple=True,
-    help="Write the figures in this format too. Repeatable.",
-)
+@options(_Reproduce)
 def reproduce(
     what: str, seed: int, seeds: int | None, quick: bool, jobs: int, out: Path, formats: tuple[str, ...]
 ) -> None:

@@ -7,64 +7,60 @@ from typing import Any
 import click
 
 from kalprox.base.files import check_distinct, descriptor
+from kalprox.cli.grouped import Options, option, options
 from kalprox.cli.options import (
     EXISTING,
+    LEVEL,
     NAMES,
     READING,
+    OutputOptions,
+    ReadingOptions,
+    StrictOption,
     is_given,
-    level_option,
-    output_options,
     outputs,
-    reading_options,
-    strict_option,
 )
 
 __all__ = ["predict"]
 
 
+class _Predict(Options):
+    """Options of `kalprox predict` alone.
+
+    Attributes
+    ----------
+    out
+        Output file, .parquet or .csv; - writes CSV to standard output.
+    level
+        Level of the intervals.
+    interval
+        Kind of the intervals: gaussian assumes normal noise of equal variance; conformal uses the errors of the
+        predictions made during the fit, whatever their distribution (levels 0.5, 0.8, 0.9, 0.95 and 0.99).
+    unseen
+        What to do with an unknown level: encode it as zeros, as the reference level, or reject the row as bad.
+        [default: that of the fit; and a column without any known level is an error]
+    keep
+        Columns of SOURCE to copy to the output, such as an id: names separated by commas, or all.
+    at
+        Predict at this time, a number or a date, if the model forgets by time: what is known has faded until then.
+        [default: the time of the last row that was learned]
+    missing
+        What to do with missing features; see fit.
+        [default: as the model was fitted]
+    """
+
+    out = option(type=click.Path(dir_okay=False, path_type=Path, allow_dash=True), default=Path("-"))
+    level = LEVEL
+    interval = option(type=click.Choice(["gaussian", "conformal"]), default="gaussian")
+    unseen = option(type=click.Choice(["zero", "reject"]))
+    keep = option(type=NAMES, default=())
+    at = option(metavar="TIME")
+    missing = option(type=click.Choice(["raise", "impute", "marginalize"]))
+
+
 @click.command()
 @click.argument("model", type=EXISTING)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
-    default=Path("-"),
-    help="Output file, .parquet or .csv; - writes CSV to standard output.",
-)
-@level_option
-@click.option(
-    "--interval",
-    type=click.Choice(["gaussian", "conformal"]),  # literal, so that --help imports nothing
-    default="gaussian",
-    help="Kind of the intervals: gaussian assumes normal noise of equal variance; conformal uses the errors of the "
-    "predictions made during the fit, whatever their distribution (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
-)
-@click.option(
-    "--unseen",
-    type=click.Choice(["zero", "reject"]),
-    help="What to do with an unknown level: encode it as zeros, as the reference level, or reject the row as bad.  "
-    "[default: that of the fit; and a column without any known level is an error]",
-)
-@click.option(
-    "--keep",
-    type=NAMES,
-    default=(),
-    help="Columns of SOURCE to copy to the output, such as an id: names separated by commas, or all.",
-)
-@click.option(
-    "--at",
-    metavar="TIME",
-    help="Predict at this time, a number or a date, if the model forgets by time: what is known has faded until then.  "
-    "[default: the time of the last row that was learned]",
-)
-@click.option(
-    "--missing",
-    type=click.Choice(["raise", "impute", "marginalize"]),  # named here, since help imports nothing heavy
-    help="What to do with missing features; see fit.  [default: as the model was fitted]",
-)
-@reading_options
-@output_options
-@strict_option
+@options(_Predict, ReadingOptions, OutputOptions, StrictOption)
 def predict(
     model: Path,
     sources: tuple[str, ...],

@@ -7,143 +7,121 @@ from typing import Any
 
 import click
 
-from kalprox.cli.grouped import grouped
-from kalprox.cli.kinds import Kind, KindChoice, KindOption, NumberOrKind, RegistryChoice
+from kalprox.cli.grouped import Options, option
+from kalprox.cli.kinds import Kind, KindChoice, NumberOrKind, RegistryChoice
 from kalprox.cli.options import NAMES, NumberOr, is_given
 
 __all__ = [
-    "forgetting_options",
-    "likelihood_options",
+    "ForgettingOptions",
+    "ModelOptions",
+    "TargetOptions",
     "most_classes",
     "settings_of",
-    "settings_options",
     "target_options",
 ]
 
 
-likelihood_options = grouped(
-    "Target",
-    click.option(
-        "--likelihood",
-        type=KindChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
-        default="gaussian",
-        cls=KindOption,
-        help="Distribution of the target, one of these kinds. Parameters follow after commas.",
-    ),
-    click.option(
-        "--classes",
-        type=NAMES,
-        default=(),
-        help="Classes of the target, separated by commas; rows of others are bad rows. Upper and lower case do not "
-        "matter.  [default: all that are found in the data]",
-    ),
-    click.option(
-        "--positive",
-        metavar="CLASS",
-        help="Which of two classes is counted as yes.  [default: the second in sorted order]",
-    ),
-    click.option("--offset", metavar="COLUMN", help="Column that is added to the linear predictor."),
-    click.option(
-        "--exposure",
-        metavar="COLUMN",
-        help="Column with the exposure of each row, such as the time in which its count was made: its log is added "
-        "to the linear predictor.",
-    ),
-)
+class TargetOptions(Options):
+    """Options about the target and its distribution.
+
+    Attributes
+    ----------
+    likelihood
+        Distribution of the target, one of these kinds. Parameters follow after commas.
+    classes
+        Classes of the target, separated by commas; rows of others are bad rows. Upper and lower case do not matter.
+        [default: all that are found in the data]
+    positive
+        Which of two classes is counted as yes.
+        [default: the second in sorted order]
+    offset
+        Column that is added to the linear predictor.
+    exposure
+        Column with the exposure of each row, such as the time in which its count was made: its log is added to the
+        linear predictor.
+    """
+
+    group = "Target"
+    likelihood = option(type=KindChoice("kalprox.likelihoods.names", "LIKELIHOODS"), default="gaussian")
+    classes = option(type=NAMES, default=())
+    positive = option(metavar="CLASS")
+    offset = option(metavar="COLUMN")
+    exposure = option(metavar="COLUMN")
 
 
-settings_options = grouped(
-    "Model",
-    click.option(
-        "--link",
-        type=RegistryChoice("kalprox.models", "LINKS"),
-        default="identity",
-        help="Function of the linear predictor that gives the mean of the target; with a likelihood of counts or "
-        "classes, which has its own, identity.",
-    ),
-    click.option(
-        "--targets",
-        type=RegistryChoice("kalprox.likelihoods.gaussian", "TARGETS"),
-        default="range",
-        help="Targets to accept: range, those that lie in the range of the link, up to noise; any, all. Others are "
-        "an error.",
-    ),
-    click.option(
-        "--penalty",
-        cls=KindOption,
-        type=KindChoice("kalprox.penalties", "PENALTIES", "none"),
-        help="Penalty on the coefficients: ridge by default for classes, counts and amounts, and with --alpha, "
-        "else none, and otherwise one of these kinds. Parameters follow after commas.",
-    ),
-    click.option(
-        "--alpha",
-        type=NumberOr("auto"),
-        help="Weight of the penalty; auto chooses it from the data (identity link; for classes and counts: "
-        "ridge).  [default: 1]",
-    ),
-    click.option(
-        "--noise",
-        type=NumberOr("inputs"),
-        help="Noise variance; inputs lets it depend on the inputs (identity link only).  [default: learned from "
-        "the data]",
-    ),
-    click.option("--no-intercept", is_flag=True, help="Fit no intercept."),
-    click.option(
-        "--standardize", is_flag=True, help="Apply the penalty to the coefficients of columns scaled to unit variance."
-    ),
-    click.option(
-        "--weight-kind",
-        "weight_kind",
-        type=RegistryChoice("kalprox.sources.weighting", "WEIGHT_KINDS"),
-        default="frequency",
-        help="Meaning of the weights of --weight: frequency, a row of weight 2 counts as two rows; precision, the "
-        "weight is 1 / variance of the noise of the row, up to a common factor, or for classes and counts how much "
-        "the row counts for.",
-    ),
-    click.option(
-        "--coef-cov",
-        type=RegistryChoice("kalprox.learning.settings", "COEF_COVS"),
-        help="What the standard errors of the coefficients assume: model, independent rows with equal noise; "
-        "robust, noise whose variance differs from row to row; clustered, rows that depend on each other within "
-        "the clusters of --clusters; auto, clustered with --clusters, robust for classes and counts with "
-        "--weight-kind precision, else model.  [default: auto]",
-    ),
-    click.option(
-        "--structure",
-        cls=KindOption,
-        type=KindChoice("kalprox.structures", "STRUCTURES"),
-        help="What to keep of the precision matrix of many columns; by default all of it. Rows of a structure stay "
-        "sparse, and are learned in one pass, with a ridge penalty or none. Standard errors of coefficients are then "
-        "too small where columns go together; predictions with their noise are affected far less.",
-    ),
-    click.option(
-        "--change-points",
-        type=NumberOr("auto"),
-        help="Look for rows at which the past stops applying, and write them to --events and the report: the "
-        "expected number of rows from one to the next, or auto, 1000. If nothing changes, one is reported at most "
-        "once in 99 times as many rows, on average, if errors are independent, symmetric and equally spread, and "
-        "more often otherwise. The files are read in their order.",
-    ),
-)
+class ModelOptions(Options):
+    """Options about the model and its penalty.
+
+    Attributes
+    ----------
+    link
+        Function of the linear predictor that gives the mean of the target; with a likelihood of counts or classes,
+        which has its own, identity.
+    targets
+        Targets to accept: range, those that lie in the range of the link, up to noise; any, all. Others are an error.
+    penalty
+        Penalty on the coefficients: ridge by default for classes, counts and amounts, and with --alpha, else none, and
+        otherwise one of these kinds. Parameters follow after commas.
+    alpha
+        Weight of the penalty; auto chooses it from the data (identity link; for classes and counts: ridge).
+        [default: 1]
+    noise
+        Noise variance; inputs lets it depend on the inputs (identity link only).
+        [default: learned from the data]
+    no_intercept
+        Fit no intercept.
+    standardize
+        Apply the penalty to the coefficients of columns scaled to unit variance.
+    weight_kind
+        Meaning of the weights of --weight: frequency, a row of weight 2 counts as two rows; precision, the weight is 1
+        / variance of the noise of the row, up to a common factor, or for classes and counts how much the row counts
+        for.
+    coef_cov
+        What the standard errors of the coefficients assume: model, independent rows with equal noise; robust, noise
+        whose variance differs from row to row; clustered, rows that depend on each other within the clusters of
+        --clusters; auto, clustered with --clusters, robust for classes and counts with --weight-kind precision, else
+        model.
+        [default: auto]
+    structure
+        What to keep of the precision matrix of many columns; by default all of it. Rows of a structure stay sparse, and
+        are learned in one pass, with a ridge penalty or none. Standard errors of coefficients are then too small where
+        columns go together; predictions with their noise are affected far less.
+    change_points
+        Look for rows at which the past stops applying, and write them to --events and the report: the expected number
+        of rows from one to the next, or auto, 1000. If nothing changes, one is reported at most once in 99 times as
+        many rows, on average, if errors are independent, symmetric and equally spread, and more often otherwise. The
+        files are read in their order.
+    """
+
+    group = "Model"
+    link = option(type=RegistryChoice("kalprox.models", "LINKS"), default="identity")
+    targets = option(type=RegistryChoice("kalprox.likelihoods.gaussian", "TARGETS"), default="range")
+    penalty = option(type=KindChoice("kalprox.penalties", "PENALTIES", "none"))
+    alpha = option(type=NumberOr("auto"))
+    noise = option(type=NumberOr("inputs"))
+    no_intercept = option(is_flag=True)
+    standardize = option(is_flag=True)
+    weight_kind = option(type=RegistryChoice("kalprox.sources.weighting", "WEIGHT_KINDS"), default="frequency")
+    coef_cov = option(type=RegistryChoice("kalprox.learning.settings", "COEF_COVS"))
+    structure = option(type=KindChoice("kalprox.structures", "STRUCTURES"))
+    change_points = option(type=NumberOr("auto"))
 
 
-forgetting_options = grouped(
-    "Forgetting",
-    click.option(
-        "--forget",
-        cls=KindOption,
-        type=NumberOrKind("kalprox.forgetting", "FORGETTINGS", "auto"),
-        default=1.0,
-        help="How old rows are forgotten. A number in (0, 1] is a forgetting factor: every row multiplies the weights "
-        "of the rows before it by this number. auto mixes several ways to forget by how well each predicts. "
-        "Other kinds follow.",
-    ),
-    click.option(
-        "--time",
-        metavar="COLUMN",
-        help="Column of the times of the rows, numbers or dates, in order; for --forget time,half_life=7d.",
-    ),
-)
+class ForgettingOptions(Options):
+    """Options about what becomes of old rows.
+
+    Attributes
+    ----------
+    forget
+        How old rows are forgotten. A number in (0, 1] is a forgetting factor: every row multiplies the weights of the
+        rows before it by this number. auto mixes several ways to forget by how well each predicts. Other kinds follow.
+    time
+        Column of the times of the rows, numbers or dates, in order; for --forget time,half_life=7d.
+    """
+
+    group = "Forgetting"
+    forget = option(type=NumberOrKind("kalprox.forgetting", "FORGETTINGS", "auto"), default=1.0)
+    time = option(metavar="COLUMN")
 
 
 def settings_of(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -197,9 +175,9 @@ def target_options(given: dict[str, Any]) -> dict[str, Any]:
     from kalprox.sources.classes import TargetClasses
 
     name, most = given["likelihood"].name, most_classes()
-    for option in ("classes", "positive"):
-        if given[option] and name not in most:
-            raise click.UsageError(f"--{option} is about classes: use --likelihood {' or '.join(most)}; got {name}.")
+    for asked in ("classes", "positive"):
+        if given[asked] and name not in most:
+            raise click.UsageError(f"--{asked} is about classes: use --likelihood {' or '.join(most)}; got {name}.")
     classes = TargetClasses(given["classes"], given["positive"], most[name]) if name in most else None
     low, high = given["likelihood"].made(LIKELIHOODS, "--likelihood").support
     return {

@@ -15,18 +15,18 @@ from kalprox.base.files import check_distinct
 from kalprox.cli.columns import table_of
 from kalprox.cli.errors import end_output
 from kalprox.cli.fit import fit
-from kalprox.cli.grouped import GroupedCommand, grouped
+from kalprox.cli.grouped import GroupedCommand, Options, option, options
 from kalprox.cli.options import (
     BYTES,
     COUNT,
     EXISTING,
     FILE,
+    LEVEL,
     MAX_BAD,
     NAMES,
     PACE,
     Pace,
     is_given,
-    level_option,
     outputs,
 )
 from kalprox.cli.settings import most_classes, settings_of
@@ -55,107 +55,85 @@ _OF_JOB = ("to", "key", "wait", "keep", "level", "interval", "quarantine", "max_
 _OF_MODEL = ("model", "format", "key")
 
 
-_stream_options = grouped(
-    "Stream",
-    click.option("--model", type=EXISTING, help="Model file to begin with; its target, columns and settings are used."),
-    click.option(
-        "--out", type=FILE, help="Model file to write when the input ends, or SIGTERM or SIGINT comes.  [default: none]"
-    ),
-    click.option(
-        "--format",
-        type=click.Choice(["jsonl", "csv", "tsv"]),
-        help="Format of the input.  [default: jsonl if its first byte is a brace, else csv]",
-    ),
-    click.option(
-        "--to", type=click.Choice(["jsonl", "csv"]), help="Format of the output.  [default: that of the input]"
-    ),
-    click.option(
-        "--flush",
-        type=PACE,
-        default="1",
-        help="Rows to answer at a time, or a time such as 0.5s in which rows are collected. The rows that are answered "
-        "together are predicted from the rows before all of them.",
-    ),
-    click.option(
-        "--key",
-        metavar="COLUMN",
-        help="Column by which a target that comes later finds its row: a row without a target waits, and a later row "
-        "with the same key and a target teaches it.",
-    ),
-    click.option(
-        "--wait",
-        type=COUNT,
-        default=100_000,
-        help="Maximum number of rows that wait for their target; then the oldest is dropped.",
-    ),
-    click.option(
-        "--keep", type=NAMES, default=(), help="Columns of the input to copy to the output, separated by commas."
-    ),
-    level_option,
-    click.option(
-        "--interval",
-        type=click.Choice(["gaussian", "conformal"]),
-        default="gaussian",
-        help="Kind of the intervals; see kalprox predict.",
-    ),
-    click.option(
-        "--infer-rows",
-        "--look",
-        default=100,
-        type=COUNT,
-        help="Rows from which types of columns, and levels, are inferred; they are answered once all of them have "
-        "come. With --model or --columns, none is waited for.",
-    ),
-    click.option(
-        "--checkpoint",
-        type=FILE,
-        help="Save the state of the stream to this file; after a crash, the same command resumes from it.",
-    ),
-    click.option(
-        "--every",
-        "--checkpoint-every",
-        "every",
-        type=PACE,
-        default="10000",
-        help="Rows between two checkpoints, or a time such as 30s.",
-    ),
-    click.option(
-        "--resume",
-        type=click.Choice(["skip", "continue"]),
-        default="skip",
-        help="Input of a stream that resumes: skip, it begins with the first row again, and the rows that the "
-        "checkpoint has are passed over; continue, it begins with the row after them (after the header, for csv).",
-    ),
-    click.option(
-        "--position", is_flag=True, help="Print the number of rows and bytes that the checkpoint has, as JSON, and end."
-    ),
-    click.option(
-        "--watch",
-        "port",
-        type=click.IntRange(0, 65535),
-        metavar="PORT",
-        help="Serve a page on http://127.0.0.1:PORT that shows the stream; 0 picks a port, and says it.",
-    ),
-    click.option("--max-record", type=BYTES, default="1MB", help="Longest record (line); a longer one is a bad row."),
-    click.option(
-        "--max-jump",
-        type=click.FloatRange(min=0, min_open=True),
-        default=50.0,
-        metavar="HALF-LIVES",
-        help="With --forget time: a row that comes more than so many half-lives after the row before it is bad, or a "
-        "wrong time would make bad rows of all that follow and are earlier. If the next row is as late, it is learned.",
-    ),
-    click.option(
-        "--max-bad",
-        type=MAX_BAD,
-        help="Maximum number (or percentage) of bad rows before stopping.  [default: no limit]",
-    ),
-)
+class _Stream(Options):
+    """Options that only a stream has.
+
+    Attributes
+    ----------
+    model
+        Model file to begin with; its target, columns and settings are used.
+    out
+        Model file to write when the input ends, or SIGTERM or SIGINT comes.
+        [default: none]
+    format
+        Format of the input.
+        [default: jsonl if its first byte is a brace, else csv]
+    to
+        Format of the output.
+        [default: that of the input]
+    flush
+        Rows to answer at a time, or a time such as 0.5s in which rows are collected. The rows that are answered
+        together are predicted from the rows before all of them.
+    key
+        Column by which a target that comes later finds its row: a row without a target waits, and a later row with the
+        same key and a target teaches it.
+    wait
+        Maximum number of rows that wait for their target; then the oldest is dropped.
+    keep
+        Columns of the input to copy to the output, separated by commas.
+    level
+        Level of the intervals.
+    interval
+        Kind of the intervals; see kalprox predict.
+    infer_rows
+        Rows from which types of columns, and levels, are inferred; they are answered once all of them have come. With
+        --model or --columns, none is waited for.
+    checkpoint
+        Save the state of the stream to this file; after a crash, the same command resumes from it.
+    every
+        Rows between two checkpoints, or a time such as 30s.
+    resume
+        Input of a stream that resumes: skip, it begins with the first row again, and the rows that the checkpoint has
+        are passed over; continue, it begins with the row after them (after the header, for csv).
+    position
+        Print the number of rows and bytes that the checkpoint has, as JSON, and end.
+    port
+        Serve a page on http://127.0.0.1:PORT that shows the stream; 0 picks a port, and says it.
+    max_record
+        Longest record (line); a longer one is a bad row.
+    max_jump
+        With --forget time: a row that comes more than so many half-lives after the row before it is bad, or a wrong
+        time would make bad rows of all that follow and are earlier. If the next row is as late, it is learned.
+    max_bad
+        Maximum number (or percentage) of bad rows before stopping.
+        [default: no limit]
+    """
+
+    group = "Stream"
+    model = option(type=EXISTING)
+    out = option(type=FILE)
+    format = option(type=click.Choice(["jsonl", "csv", "tsv"]))
+    to = option(type=click.Choice(["jsonl", "csv"]))
+    flush = option(type=PACE, default="1")
+    key = option(metavar="COLUMN")
+    wait = option(type=COUNT, default=100_000)
+    keep = option(type=NAMES, default=())
+    level = LEVEL
+    interval = option(type=click.Choice(["gaussian", "conformal"]), default="gaussian")
+    infer_rows = option("--infer-rows", "--look", default=100, type=COUNT)
+    checkpoint = option(type=FILE)
+    every = option("--every", "--checkpoint-every", type=PACE, default="10000")
+    resume = option(type=click.Choice(["skip", "continue"]), default="skip")
+    position = option(is_flag=True)
+    port = option("--watch", type=click.IntRange(0, 65535), metavar="PORT")
+    max_record = option(type=BYTES, default="1MB")
+    max_jump = option(type=click.FloatRange(min=0, min_open=True), default=50.0, metavar="HALF-LIVES")
+    max_bad = option(type=MAX_BAD)
 
 
 @click.command(cls=GroupedCommand, first=_FIRST)
 @click.argument("source", default="-", metavar="[SOURCE]")
-@_stream_options
+@options(_Stream)
 def stream(
     source: str,
     *,
@@ -283,9 +261,9 @@ def _model(file: Path, given: dict[str, Any]) -> Any:
 
     found = TableModel.load(file)
     about_rows = (*_READING, "quarantine", "max_bad", "samples", "quiet", "events")
-    for option in _OF_FIT:
-        if option.name not in ("target", *about_rows) and is_given(str(option.name)):
-            raise click.UsageError(f"{max(option.opts, key=len)} cannot be used with --model, whose model says it.")
+    for one in _OF_FIT:
+        if one.name not in ("target", *about_rows) and is_given(str(one.name)):
+            raise click.UsageError(f"{max(one.opts, key=len)} cannot be used with --model, whose model says it.")
     target = given["target"]
     if found.fitted_to == "files" and target not in (None, found.columns.target):
         raise click.UsageError(f"--target must be {found.columns.target!r}, that of {file}; got {target!r}.")
