@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
-from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers, parameter_matters
+from kalprox.algorithms.parameters import first_numbers, next_numbers, parameter_matters
 from kalprox.algorithms.problem import Problem, check_expansion, checked_rows
 from kalprox.algorithms.state import ProximalState, with_block
 from kalprox.algorithms.warmup import (
@@ -26,9 +26,10 @@ from kalprox.algorithms.warmup import (
     MAX_LEVERAGE,
     ROBUST_ROWS,
     TOL,
-    ExtrapolatingRows,
     HeldRows,
     WarmupCutShort,
+    bytes_of,
+    counted,
     far_rows,
     leverages,
     refine_held,
@@ -193,13 +194,12 @@ def _step(
 
 def later(state: ProximalState, time: float) -> ProximalState:
     """Return what is known at a time after that of the last row: the information of all rows has faded until then."""
-    forget, found = state.problem.forget, state.linearization
+    forget, found, now = state.problem.forget, state.linearization, state.refined
     assert state.time is not None and isinstance(found.data, Information)
     left = float(forget.left(state.time, time))
-    about: dict[str, Any] = {"held": None, "extrapolating": None, "time": time, "elapsed": left}
-    about["learned"] = learned_by(state._refined) if state._refines else state.learned
-    about["skew"] = None if state._skew is None else left * state._skew
-    return _reestimated(replace(state, data=found.data.forget(left), estimate=found.mean, **about))
+    now = replace(now, data=found.data.forget(left), estimate=found.mean, held=None, extrapolating=None)
+    skew = None if now.skew is None else left * now.skew
+    return _reestimated(replace(now, skew=skew, time=time, elapsed=left))
 
 
 def _learned(state: ProximalState, block: Block) -> ProximalState:
@@ -228,8 +228,10 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
         leverage, _, far = leverages(problem.model, state.linearization, block)
         tol = _precision(state.linearization)
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
-    extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
-    return _taken(replace(state, extrapolating=extrapolating, learned=learned), before, block, at, far, tol)
+    rows = state.extrapolating
+    if rows is not None and left is not None:
+        rows = replace(rows, weights=rows.weights * left, counts=rows.counts * left, squares=rows.squares * left**2)
+    return _taken(replace(state, extrapolating=rows, learned=learned), before, block, at, far, tol)
 
 
 def prediction_errors(state: ProximalState, block: Block) -> Array:
@@ -265,40 +267,25 @@ def take_matched(state: ProximalState, block: Block, matched: Array) -> Proximal
         warm-up, and without forgetting.
     block : Block
         The rows, with weights.
-    matched : array of shape (b, 4), or (b, 2 m (m + 1)) for m classes
-        The output of the model before each row, its variance, and the least-squares problem as which it was learned:
-        what `learn` of the filters in `kalprox.learning.matching_filter` returns.
+    matched : array of shape (b, 2 m (m + 1)), for m outputs
+        The outputs of the model before each row, their covariances, and the targets and the rows of the least-squares
+        problem as which it was learned: what `learn` of the filters in `kalprox.learning.matching_filter` returns.
     """
-    p, weights = state.problem, block.weights
+    p, weights, y = state.problem, block.weights, block.y.reshape(len(block), -1)
     assert weights is not None and state.held is None
-    if p.likelihood.interacts:
-        at, far = _matched_classes(state, p.likelihood, block, matched)
-    else:
-        f, variance, targets, curvature = matched.T
-        far = far_rows(p.likelihood, block.y, f, variance, weights, float(state.data.rows))
-        loss = weights @ p.likelihood.loss(block.y, f)
-        now, D = p.model.linearize_rows(state.estimate, block.X)
-        at = Expansion(f, D, targets + (f - now), weights * curvature, loss, weights, None)
-    far = far if p.warmup > 0 else np.zeros(len(block), bool)
-    return _taken(state, state.data, block, at, far, _precision(state.posterior))
-
-
-def _matched_classes(
-    state: ProximalState, likelihood: Likelihood, block: Block, matched: Array
-) -> tuple[Expansion, Array]:
-    """Return the expansion of rows of several classes that were learned one by one, and which of them extrapolate."""
-    b, m = block.y.shape
-    assert block.weights is not None
+    b, m = y.shape
     f, S, targets, rows = np.split(matched, np.cumsum([m, m * m, m]), axis=1)
     S, rows = S.reshape(b, m, m), rows.reshape(b, m, m)
-    turned = likelihood.contrasts(f, np.swapaxes(likelihood.contrasts(f, S), -1, -2))
+    turned = p.likelihood.contrasts(f, np.swapaxes(p.likelihood.contrasts(f, S), -1, -2))
     variance = np.maximum(np.diagonal(turned, axis1=-2, axis2=-1), 0)  # of the contrasts
-    far = far_rows(likelihood, block.y, f, variance, block.weights[:, None], float(state.data.rows)).any(axis=1)
-    D = (block.X[:, None, :, None] * rows[:, :, None, :]).reshape(b * m, -1)  # as `rows` of the outputs x' theta
-    targets = (targets + np.einsum("bij,bj->bi", rows, f)).ravel() - D @ state.estimate
-    weights = np.repeat(block.weights, m)
-    loss = block.weights @ likelihood.loss(block.y, f).sum(axis=1)
-    return Expansion(f.ravel(), D, targets, weights, loss, weights, None), far
+    far = far_rows(p.likelihood, y, f, variance, weights[:, None], float(state.data.rows)).any(axis=1)
+    far &= p.warmup > 0
+    now, J = p.model.linearize_rows(state.estimate, block.X)
+    D = (rows @ J.reshape(b, m, -1)).reshape(b * m, -1)
+    targets = targets + np.einsum("bij,bj->bi", rows, f - now.reshape(b, m))
+    loss, counts = weights @ p.likelihood.loss(y, f).sum(axis=1), np.repeat(weights, m)
+    at = Expansion(f.ravel(), D, targets.ravel(), counts, loss, counts, None)
+    return _taken(state, state.data, block, at, far, _precision(state.posterior))
 
 
 def _taken(
@@ -308,8 +295,8 @@ def _taken(
     near: Any = slice(None)
     extrapolating = state.extrapolating
     if far.any():
-        new = ExtrapolatingRows.of(block, far)
-        extrapolating = new if extrapolating is None else extrapolating.plus(new)
+        new = counted(block).at(far)
+        extrapolating = new if extrapolating is None else Block.joined([extrapolating, new])
         near = np.repeat(~far, len(at.f) // len(block))
     targets, data = at.targets + at.D @ state.estimate, before
     if isinstance(near, slice) or near.any():
@@ -325,7 +312,7 @@ def with_prior(state: ProximalState, prior: Information) -> ProximalState:
     return _reestimated(state) if rows is None else _refined_together(state, rows, TOL)
 
 
-def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float) -> ProximalState:
+def _refined_together(state: ProximalState, rows: Block, tol: float) -> ProximalState:
     """Refine the rows that extrapolate, with the information of all others as the prior; fold those that no longer do.
 
     A row that is folded is linearised at the estimate found, at which the refinement linearised it too, so that folding
@@ -333,10 +320,10 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
     """
     p = state.problem
     prior = merge(state.data, state.prior)
-    fit = refine_held(p.model, state.likelihood, state.inner, rows.block(), state.estimate, prior, tol)
+    fit = refine_held(p.model, state.likelihood, state.inner, rows, state.estimate, prior, tol)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
-    leverage, _, keep = leverages(p.model, state.linearization, rows.block())
-    most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
+    leverage, _, keep = leverages(p.model, state.linearization, rows)
+    most = min(p.warmup, _HOLD) * len(keep) // bytes_of(rows)
     if keep.sum() > most:  # keep those of the largest leverage
         last = np.argsort(np.where(keep, leverage, -1.0), kind="stable")[: len(keep) - most]
         if (keep[last] & (leverage[last] >= MAX_LEVERAGE)).any():
@@ -348,9 +335,13 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
                 stacklevel=4,
             )
         keep[last] = False
-    kept, done = rows.split(keep)
-    data = state.data if done is None else with_block(state, state.data, done)
-    return replace(state, data=data, extrapolating=kept)
+    return _split(state, state.data, rows, keep)
+
+
+def _split(state: ProximalState, data: Information, rows: Block, keep: Array) -> ProximalState:
+    """Return the state with `data` and rows linearised at its estimate, but for those to keep as they came."""
+    data = data if keep.all() else with_block(state, data, rows.at(~keep))
+    return replace(state, data=data, extrapolating=rows.at(keep) if keep.any() else None)
 
 
 def linearised_at_check(state: ProximalState) -> ProximalState:
@@ -385,7 +376,7 @@ _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as al
 
 def _reestimated(state: ProximalState) -> ProximalState:
     """The state with the estimate of its new information. The posterior found on the way is the state's own."""
-    found = InformationPosterior(state.data, state.inner, start=state.estimate, **state._about)
+    found = InformationPosterior(state.data, state.inner, start=state.estimate, **state.options)
     state = replace(state, estimate=found.mean)
     state.__dict__["linearization"] = found
     return state
@@ -425,12 +416,6 @@ def are_far(state: ProximalState, start: Array, X: Array, f: Array) -> bool:
     return bool(np.abs(f - state.problem.model.linearize_rows(start, X)[0]).max() > _FAR)
 
 
-def has_moved(state: ProximalState, X: Array, f: Array) -> bool:
-    """Whether the outputs f of rows are far from those at the last check; see `origin`."""
-    start = origin(state)
-    return start is not None and are_far(state, start, X, f)
-
-
 def _if_finite(new: Information, old: Information) -> Information:
     """Return `new`; under jit, where no exception can be raised, return `old` if `new` is not finite."""
     if not is_traced(new):
@@ -452,38 +437,39 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     if is_traced(block.X, block.y, block.weights, state):
         raise TypeError("The warm-up of a nonlinear model depends on values and cannot be traced: step outside jit.")
     assert state.held is not None
-    problem, held = state.problem, state.held.plus(block)
+    problem, held, model = state.problem, state.held.plus(block), state.problem.model
+    likelihood = problem.likelihood
     if not held.is_due(problem.warmup):
-        if not state.is_fresh:
-            with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
-                state = _learned(state, block)
-        if state.is_fresh or not has_moved(state, block.X, problem.model.linearize_rows(state.estimate, block.X)[0]):
+        if state.is_fresh:
+            return replace(state, held=held)
+        with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
+            state = _learned(state, block)
+        start = origin(state)
+        if start is None or not are_far(state, start, block.X, model.linearize_rows(state.estimate, block.X)[0]):
             return replace(state, held=held)
         held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
-    fit, rows = state._refined, state.held_block
-    found, bent, far = leverages(problem.model, state.linearization, rows)
+    fit, rows = state.fit, counted(state.held_block)
+    found, bent, far = leverages(model, state.linearization, rows)
     leverage = float(found.max())
-    state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit), skew=state._skew)
-    rest, done = ExtrapolatingRows.of(rows).split(far)
-    fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
-    convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
+    state = replace(state.refined, held=held)
+    convex = model.linear and likelihood.log_concave  # there is no other minimum
     large = found >= MAX_LEVERAGE
     alone, many = leverage >= _ALONE, _MANY
     if not convex:  # with a loss that bounds the slope of a row, the few may be rows that lie
-        alone, many = bent[large].any() or not problem.likelihood.log_concave, _VERY_MANY
+        alone, many = bent[large].any() or not likelihood.log_concave, _VERY_MANY
     few = not alone and large.mean() <= _RARE and held.rows >= many * state.data.d
     settled = (
         held.may_end(problem.warmup)
         and fit.converged
         and (few or leverage < MAX_LEVERAGE)
         and far.mean() <= _FEW
-        and fits
+        and bytes_of(rows) * far.mean() <= _HOLD  # what does not fit would be linearised at once, for good
+        and parameter_matters(model, likelihood, fit, rows) <= MAX_CHANGE
     )
-    settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
-    if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
-        data = fit.information if rest is None or done is None else with_block(state, _zero(state), done)
-        return replace(state, data=data, held=None, extrapolating=rest)
+    if settled and (held.rows >= ROBUST_ROWS or not likelihood.majorizes):
+        state = replace(state, held=None)
+        return _split(state, _zero(state), rows, far) if far.any() else state
     if held.bytes < problem.warmup:
         return replace(state, held=held.later(fit, leverage, settled))
     if settled:

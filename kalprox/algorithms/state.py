@@ -1,6 +1,7 @@
 """The state of the proximal filter, and what is read from it."""
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from kalprox.algorithms.parameters import learned_by, outliers_of
 from kalprox.algorithms.problem import Problem
 from kalprox.algorithms.refine import Refined
-from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows, refine_held, skew_of
+from kalprox.algorithms.warmup import HeldRows, refine_held, skew_of
 from kalprox.base.arrays import Array, brief, is_traced, pytree, static
 from kalprox.base.control import full_precision
 from kalprox.base.text import count
@@ -37,8 +38,8 @@ class FilterState(ABC):
     @property
     def likelihood(self) -> Likelihood:
         """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
-        given = self.problem.likelihood
-        return given if self.learned is None else self.learned.likelihood(given)
+        given, known = self.problem.likelihood, self._known
+        return given if known is None else known.likelihood(given)
 
     @property
     def mean(self) -> Array:
@@ -100,7 +101,7 @@ class ProximalState(FilterState):
     data: Information = leaf(of="p")
     estimate: Array = leaf("p")  # where a nonlinear model linearises the next block
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
-    extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
+    extrapolating: Block | None = leaf(of="d+f", default=None)  # rows not yet in `data`; None if there are none
     cut_short: bool = leaf(default=False, static=True)  # whether a memory limit has cut the warm-up, or rows after it
     learned: Learned | None = None  # of the likelihood's parameter; None if it has none, or nothing has been learned
     time: float | None = leaf(default=None, static=True)  # of the last row, if rows are forgotten by time
@@ -109,7 +110,7 @@ class ProximalState(FilterState):
 
     def __repr__(self) -> str:
         about, p = f"data={self.data!r}, prior={self.prior!r}", self.problem
-        held = "" if self.held is None else f", held={count(len(self.held.y), 'block')}"
+        held = "" if self.held is None else f", held={count(len(self.held.blocks), 'block')}"
         return f"ProximalState({brief(p.model)}, {brief(p.regularizer)}, {about}{held})"
 
     @cached_property
@@ -123,7 +124,7 @@ class ProximalState(FilterState):
         p, found = self.problem, self.linearization
         if p.exact or self.inner is p.regularizer:
             return found
-        return InformationPosterior(found.data, p.regularizer, start=found.mean, **self._about)
+        return InformationPosterior(found.data, p.regularizer, start=found.mean, **self.refined.options)
 
     @property
     def is_fresh(self) -> bool:
@@ -131,30 +132,42 @@ class ProximalState(FilterState):
         return self.held is not None and not np.any(self.data.T)
 
     @property
-    def _about(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """What a posterior takes of the state besides the information."""
         about = {"gamma": self.problem.gamma, "prior": self.prior, "likelihood": self.likelihood}
-        return about | {"elapsed": self.elapsed, "skew": self._skew}
-
-    @cached_property
-    def _skew(self) -> Array | None:
-        """The skewness of the rows that were refined, those of a warm-up before its first check included."""
-        if not self._refines:
-            return self.skew
-        fit, p = self._refined, self.problem
-        about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": fit.likelihood}
-        posterior = InformationPosterior(fit.information, self.inner, mean=fit.mean, **about)
-        return skew_of(p.model, posterior, self.held_block) if fit.converged else None
+        return about | {"elapsed": self.elapsed, "skew": self.skew}
 
     @cached_property
     def linearization(self) -> InformationPosterior:
         """The posterior at whose mean the next block is linearised: that of `inner`."""
-        data, mean = self.data, None if self.problem.exact else self.estimate
-        if self._refines:
-            data, mean = self._refined.information, self._refined.mean
-        elif self.extrapolating is not None:
-            data = with_block(self, data, self.extrapolating.block())
-        return InformationPosterior(data, self.inner, mean=mean, **self._about)
+        now = self.refined
+        data, mean = now.data, None if now.problem.exact else now.estimate
+        if now.extrapolating is not None:
+            data = with_block(now, data, now.extrapolating)
+        return InformationPosterior(data, self.inner, mean=mean, **now.options)
+
+    @cached_property
+    def refined(self) -> "ProximalState":
+        """The state with the rows of a warm-up refined that have not been checked yet; at other times itself."""
+        if not (self.is_fresh and self.held is not None and self.held.rows):
+            return self
+        p, fit = self.problem, self.fit
+        state = replace(self, data=fit.information, estimate=fit.mean, held=None, learned=learned_by(fit), skew=None)
+        skew = skew_of(p.model, state.linearization, self.held_block) if fit.converged else None
+        return replace(state, skew=skew)
+
+    @cached_property
+    def fit(self) -> Refined:
+        """The refinement of the rows held so far."""
+        assert self.held is not None
+        p = self.problem
+        return refine_held(p.model, p.likelihood, self.inner, self.held_block, self.held.start, self.prior)
+
+    @property
+    def held_block(self) -> Block:
+        """The rows held in a warm-up, with their weights after forgetting."""
+        assert self.held is not None
+        return self.held.faded(self.problem.forget, self.problem.weight_kind)
 
     @cached_property
     def inner(self) -> Regularizer:
@@ -170,13 +183,8 @@ class ProximalState(FilterState):
         return Zero() if np.isfinite(g.value(ones)) and np.isfinite(g.value(-ones)) else g
 
     @property
-    def likelihood(self) -> Likelihood:
-        """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
-        return self._refined.likelihood if self._refines else super().likelihood
-
-    @property
     def _known(self) -> Learned | None:
-        return learned_by(self._refined) if self._refines else self.learned
+        return self.refined.learned
 
     def cov(self) -> Array:
         """Return the covariance, (R'R + Hess g)^-1 times the noise variance; less after forgetting.
@@ -233,25 +241,7 @@ class ProximalState(FilterState):
         """Whether the rows determine the estimate: False after a check that did not end the warm-up, or a cut."""
         if self.cut_short or self.held is None or self.held.settled or not self.held.rows:
             return not self.cut_short
-        return self.is_fresh and self._refined.converged
-
-    @property
-    def _refines(self) -> bool:
-        """Whether the rows held in a warm-up are refined to read the state: before their first check."""
-        return self.held is not None and self.held.rows > 0 and self.is_fresh
-
-    @property
-    def held_block(self) -> Block:
-        """The rows held in a warm-up, with their weights after forgetting."""
-        assert self.held is not None
-        return self.held.block(self.problem.forget, self.problem.weight_kind)
-
-    @cached_property
-    def _refined(self) -> Refined:
-        """The refinement of the rows held so far."""
-        assert self.held is not None
-        p = self.problem
-        return refine_held(p.model, p.likelihood, self.inner, self.held_block, self.held.start, self.prior)
+        return self.is_fresh and self.fit.converged
 
 
 def with_block(state: ProximalState, data: Information, block: Block) -> Information:

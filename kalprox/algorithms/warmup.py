@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from kalprox.algorithms.refine import Refined, refine
-from kalprox.base.arrays import Array, pytree, tree_map
-from kalprox.base.tree import Sizes, expect, leaf
+from kalprox.base.arrays import Array, pytree
+from kalprox.base.tree import leaf
 from kalprox.information import Information
 from kalprox.information.linearized import curved_variance, expand, output_leverage, skewness
 from kalprox.likelihoods import Likelihood
@@ -33,9 +33,10 @@ __all__ = [
     "MAX_LEVERAGE",
     "ROBUST_ROWS",
     "TOL",
-    "ExtrapolatingRows",
     "HeldRows",
     "WarmupCutShort",
+    "bytes_of",
+    "counted",
     "far_rows",
     "leverages",
     "refine_held",
@@ -61,49 +62,35 @@ class WarmupCutShort(RuntimeWarning):
 class HeldRows:
     """The rows held in a warm-up, block by block, and the number of rows at which they are checked next."""
 
-    X: tuple[Array, ...] = leaf("n,d+f")
-    y: tuple[Array, ...] = leaf("n,o")
-    weights: tuple[Array, ...] = leaf("n", sign="nonnegative")
+    blocks: tuple[Block, ...] = leaf(of="d+f")
     start: Array = leaf("p")  # where the next refinement starts
     origin: Array = leaf("p")  # where the first refinement started
     next_look: int = leaf(static=True)
-    times: tuple[Array, ...] = leaf("n", default=())  # empty unless rows are forgotten by time
     settled: bool = leaf(default=False, static=True)  # whether the estimate was determined, but more rows were wanted
-
-    def _check_restored(self, _: Sizes) -> None:
-        """Raise a ValueError unless all rows have a target and a weight, and a time if any has."""
-        lengths = [len(y) for y in self.y]
-        expect(all([len(a) for a in column] == lengths for column in (self.X, self.weights, self.times or self.y)))
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":
         """Return no rows, to be checked at 10 d rows: fewer cannot all have a leverage below 0.1."""
-        return cls((), (), (), start, start, next_look=int(len(start) / MAX_LEVERAGE))
+        return cls((), start, start, next_look=int(len(start) / MAX_LEVERAGE))
 
     @property
     def rows(self) -> int:
-        return sum(map(len, self.y))
+        return sum(map(len, self.blocks))
 
     @property
     def bytes(self) -> int:
-        return sum(a.nbytes for a in (*self.X, *self.y, *self.weights))
+        return sum(map(bytes_of, self.blocks))
 
     def plus(self, block: Block) -> "HeldRows":
         """Return the held rows with one more block.
 
         Blocks are joined with later ones that are as long, so that few are left of many short ones.
         """
-        kept, total = len(self.y), len(block)
-        while kept and len(self.y[kept - 1]) <= total:
+        kept, total = len(self.blocks), len(block)
+        while kept and len(self.blocks[kept - 1]) <= total:
             kept -= 1
-            total += len(self.y[kept])
-
-        def joined(parts: tuple[Array, ...], new: Array) -> tuple[Array, ...]:
-            return (*parts[:kept], np.concatenate([*parts[kept:], new]) if kept < len(parts) else new)
-
-        X, y, weights = joined(self.X, block.X), joined(self.y, block.y), joined(self.weights, block.weights)
-        times = self.times if block.times is None else joined(self.times, block.times)
-        return replace(self, X=X, y=y, weights=weights, times=times)
+            total += len(self.blocks[kept])
+        return replace(self, blocks=(*self.blocks[:kept], Block.joined([*self.blocks[kept:], block])))
 
     def is_due(self, limit: int) -> bool:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
@@ -126,63 +113,31 @@ class HeldRows:
         rows = min(_SETTLED_GROWTH * self.rows, ROBUST_ROWS) if settled else int(_GROWTH * self.rows)
         return replace(self, start=start, next_look=rows, settled=settled)
 
-    def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
-        """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""
-        X = tuple(X - shift for X in self.X)
-        return replace(self, X=X, start=theta(self.start), origin=theta(self.origin))
+    def moved(self, rows: Callable[[Block], Block], theta: Callable[[Array], Array]) -> "HeldRows":
+        """Return the rows in other coordinates: `rows` of each block, and `theta` of each parameter vector."""
+        blocks = tuple(map(rows, self.blocks))
+        return replace(self, blocks=blocks, start=theta(self.start), origin=theta(self.origin))
 
-    def block(self, forget: Any, kind: str) -> Block:
+    def faded(self, forget: Any, kind: str) -> Block:
         """Return all rows as one block, with their weights, of that `kind`, after forgetting."""
-        X, y, weights = map(np.concatenate, (self.X, self.y, self.weights))
-        times = np.concatenate(self.times) if self.times else None
-        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind), times)
-        return Block(X, y, weights, counts=counts, squares=squares)
+        rows = Block.joined(self.blocks)
+        weights, counts, squares, _ = faded(rows.weights, forget, counts_of(rows.weights, kind), rows.times)
+        return replace(rows, weights=weights, counts=counts, squares=squares, times=None)
 
 
-@pytree
-class ExtrapolatingRows:
-    """The rows held after the warm-up because of their leverage, with their weights after forgetting.
+def bytes_of(rows: Block) -> int:
+    """Return the bytes that rows take."""
+    return sum(int(a.nbytes) for a in (rows.X, rows.y, rows.weights, rows.counts, rows.squares) if a is not None)
 
-    The leverages of rows that have been learned add up to at most d, so that only 10 d rows or so can stay here.
+
+def counted(rows: Block) -> Block:
+    """Return rows that extrapolate as they are held after the warm-up, with their weights after forgetting.
+
+    The leverages of rows that have been learned add up to at most d, so that only 10 d rows or so are held.
     """
-
-    X: Array = leaf("n,d+f")
-    y: Array = leaf("n,o")
-    weights: Array = leaf("n", sign="nonnegative")
-    counts: Array = leaf("n", sign="nonnegative")
-    squares: Array = leaf("n", sign="nonnegative")
-
-    @classmethod
-    def of(cls, block: Block, some: Any = slice(None)) -> "ExtrapolatingRows":
-        """Return some rows of a block, whose weights forgetting has faded."""
-        assert block.weights is not None
-        counts = block.weights if block.counts is None else block.counts
-        squares = counts if block.squares is None else block.squares
-        return cls(*(np.asarray(a)[some] for a in (block.X, block.y, block.weights, counts, squares)))
-
-    @property
-    def bytes(self) -> int:
-        return sum(int(a.nbytes) for a in (self.X, self.y, self.weights, self.counts, self.squares))
-
-    def plus(self, other: "ExtrapolatingRows") -> "ExtrapolatingRows":
-        """Return the rows of both."""
-        rows: ExtrapolatingRows = tree_map(lambda *parts: np.concatenate(parts), self, other)
-        return rows
-
-    def faded(self, left: Array | None) -> "ExtrapolatingRows":
-        """Return the rows with the share `left` of their weights; None leaves all of it."""
-        if left is None:
-            return self
-        squares = self.squares * left**2
-        return replace(self, weights=self.weights * left, counts=self.counts * left, squares=squares)
-
-    def split(self, keep: Array) -> tuple["ExtrapolatingRows | None", Block | None]:
-        """Return the rows to keep and the other rows, each None if there are none."""
-        kept = ExtrapolatingRows.of(self.block(), keep) if keep.any() else None
-        return kept, None if keep.all() else ExtrapolatingRows.of(self.block(), ~keep).block()
-
-    def block(self) -> Block:
-        return Block(self.X, self.y, self.weights, counts=self.counts, squares=self.squares)
+    counts = rows.weights if rows.counts is None else rows.counts
+    squares = counts if rows.squares is None else rows.squares
+    return Block(rows.X, rows.y, rows.weights, counts=counts, squares=squares)
 
 
 def refine_held(

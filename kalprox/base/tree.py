@@ -219,7 +219,7 @@ class Saved:
             return self._items(get_args(several)[0], name, role, own, sizes)
         nested = next((kind for kind in kinds if _is_state_type(kind)), None)
         if nested is not None:
-            return self.tree(nested, name, sizes if role.of == "d" else {**sizes, "d": _length(role.of, sizes)})
+            return self.tree(nested, name, _inside(role, sizes))
         if _path(name, "labels") in self.arrays:
             return self._labels(name, role, own, several is not None)
         value = self[name]
@@ -238,7 +238,7 @@ class Saved:
         """Return a tuple of states or arrays."""
         length = self.count(_path(name, "length"))
         if length and _is_block(kind):
-            return self._blocks(kind, name, length, sizes)
+            return self._blocks(kind, name, length, _inside(role, sizes))
         expect(length <= len(self.arrays) + len(self.header))  # each item is in the file
         return tuple(self._field(kind, _path(name, str(i)), role, dict(own), sizes) for i in range(length))
 
@@ -271,6 +271,11 @@ class Saved:
         values = self[_path(name, "values")]
         expect(len(labels) == len(values) and len(set(labels)) == len(labels))
         return {label: _checked(one, role, own) for label, one in zip(labels, values, strict=True)}
+
+
+def _inside(role: Role, sizes: Sizes) -> Sizes:
+    """Return the sizes of the axes of a state inside another one, in a field of this role."""
+    return sizes if role.of == "d" else {**sizes, "d": _length(role.of, sizes)}
 
 
 def expect(condition: Any) -> None:

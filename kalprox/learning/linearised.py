@@ -198,7 +198,8 @@ class Linearised(Core):
         state, design, held = self.proximal, self.fixed, self.proximal.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
             theta = _at_center(seen.X.mean - design.center, design.outputs)
-            held = held.moved(np.r_[0.0, seen.X.mean - design.center, [0.0] * design.row_offsets], theta)
+            shift = np.r_[0.0, seen.X.mean - design.center, [0.0] * design.row_offsets]
+            held = held.moved(lambda rows: replace(rows, X=rows.X - shift), theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = noise_variance(state) if held is None else np.inf
@@ -346,9 +347,12 @@ class Linearised(Core):
         held, design = self.proximal.held, self.fixed
         if held is None or not held.rows:
             return None
-        X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
-        offset, times = X[:, -1] if design.row_offsets else None, np.concatenate(held.times) if held.times else None
-        return Block(X if design.center is None else design.columns(X), y, weights, offset=offset, times=times)
+        rows = Block.joined(held.blocks)
+        return replace(
+            rows,
+            X=rows.X if design.center is None else design.columns(rows.X),
+            offset=rows.X[:, -1] if design.row_offsets else None,
+        )
 
     @property
     def predicts(self) -> bool:
@@ -358,7 +362,7 @@ class Linearised(Core):
     def n_held(self) -> int:
         """The number of rows held: those of the warm-up, and those that extrapolate."""
         held, far = self.proximal.held, self.proximal.extrapolating
-        return (0 if held is None else held.rows) + (0 if far is None else len(far.y))
+        return (0 if held is None else held.rows) + (0 if far is None else len(far))
 
     def without_rows(self) -> "Linearised":
         """Return the state with the rows that extrapolate linearised at the estimate, as its posterior has them."""
@@ -393,7 +397,7 @@ class Linearised(Core):
         held, learned = state.held, state.learned
         expect(settings.start is None or np.shape(settings.start) == state.estimate.shape)
         expect(settings.by_time or now.time is None)
-        expect(held is None or bool(held.times) is (settings.by_time and bool(held.X)))
+        expect(held is None or all((rows.times is not None) is settings.by_time for rows in held.blocks))
         expect(learned is None or learned.numbers.shape == settings.likelihood.numbers.shape)
         return replace(now, fit_message=_message_of_stream(now))
 

@@ -103,7 +103,7 @@ class LinearisedBelief(Belief):
         """The number of rows of the rarest class, or of events, in a warm-up; infinite after it."""
         if self.proximal.held is None:
             return np.inf
-        y = np.concatenate(self.proximal.held.y)
+        y = np.concatenate([rows.y for rows in self.proximal.held.blocks])
         events = (y > 0).sum(axis=0).min()
         return float(min(events, (y < 1).sum()) if self.settings.likelihood.outcomes == "two classes" else events)
 
@@ -187,7 +187,7 @@ def is_separated(state: ProximalState, A: Array, origin: Array) -> bool:
         The root of the weak prior, which adds ||A (theta - origin)||^2 / 2 to the objective.
     origin : array of shape (d,)
     """
-    blocks = [] if state.held is None else [X for X in state.held.X if len(X)]
+    blocks = [] if state.held is None else [rows.X for rows in state.held.blocks if len(rows)]
     if state.extrapolating is not None:
         blocks.append(state.extrapolating.X)
     if not blocks:

@@ -127,10 +127,9 @@ class Matched(Core):
 
     def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Matched", Innovations]:
         check_usable(block.X, block.y, block.weights)
-        live, inputs, weights = self.row_filter(), self.fixed.rows(block.X), block.weights
-        found = np.empty((len(block), 2))
-        for i, y in enumerate(block.y.tolist()):
-            found[i] = live.match(inputs[i], y, 1.0 if weights is None else float(weights[i]))
+        live, weights = self.row_filter(), block.weighted().weights
+        rows = zip(block.X, block.y.tolist(), weights.tolist(), strict=True)  # type: ignore[union-attr]
+        found = np.reshape([live.follow(x, y, weight) for x, y, weight in rows], (-1, 2))
         return self.after_filter(live, block), self.of_outputs(block.y, found, known=known)
 
     def after_filter(self, live: MatchedFilter, block: Block) -> "Matched":

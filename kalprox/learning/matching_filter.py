@@ -70,9 +70,24 @@ class MatchingFilter(LikelihoodFilter):
         return replace(self, root=self.root.copy())
 
     def learn(self, x: Array, y: Array, weight: float, offset: float = 0.0) -> Array | None:
-        """Learn a row in place; see `SquareRootFilter.match` for what is returned."""
-        found = self.root.match(x, float(y), self.likelihood, weight, offset)
-        return None if found is None else np.array(found)
+        """Learn a row x of shape (d,) in place, by the least-squares problem for the step of f = x'theta + offset.
+
+        Returns f before the row, its variance, and the target and the row of that problem, apart from the weight: an
+        array of four numbers. None, and no update, if one of these is not finite.
+        """
+        root, kernel = self.root, self.root.kernel
+        root.design.put_row(x, kernel.row)
+        error, leverage = kernel.learn_row(0.0, 0.0)
+        before = -float(error[0])
+        f = before + offset
+        step, curvature = self.likelihood.matched_row(float(y), f, leverage)
+        total = curvature * weight
+        if not (total > 0 and math.isfinite(f + leverage + step + 1 / total)):
+            return None
+        kernel.learn_row(before + step, total)
+        root.counts.rows += weight
+        size = math.sqrt(curvature)
+        return np.array([f, leverage, size * step, size])
 
     def predict(self, X: Array, offset: Array | None = None) -> Predictive:
         """Return the predictive distribution for rows of X."""
@@ -196,12 +211,14 @@ class MatchedFilter(LikelihoodFilter):
             self.theta = dpotrs(self.U, self.b, lower=0)[0]
         return self.theta, self.U
 
-    def match(self, x: Array, y: float, weight: float = 1.0) -> tuple[float, float]:
-        """Learn a row of the inputs of the design, and return the output before that, and its variance.
+    def follow(
+        self, x: Array, y: float, weight: float = 1.0, count: float = 1.0, *, own: float = 1.0
+    ) -> tuple[float, float]:
+        """Learn a row x of shape (d,), and return the output before that, and its variance.
 
         Raise a ValueError, and learn nothing, if the model has no finite value there.
         """
-        theta, U = self.estimate()
+        (theta, U), x = self.estimate(), self.design.put_row(x, np.empty(len(self.b)))
         f, variance = float(x.dot(theta)), float(x.dot(dpotrs(U, x, lower=0)[0]))
         if weight == 0:
             return f, variance
@@ -226,10 +243,6 @@ class MatchedFilter(LikelihoodFilter):
             dger(-share, a, a, a=self.A, overwrite_a=1)
         self.rows, self.U = left * self.rows + worth, None
         return f, variance
-
-    def follow(self, x: Array, y: float, weight: float, count: float, *, own: float) -> tuple[float, float]:
-        """Learn a row x of shape (d,), and return the output before that, and its variance."""
-        return self.match(self.design.rows(x[None])[0], y, weight)
 
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return the output for rows of X, and its variance, shape (n,)."""
@@ -319,8 +332,8 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
 
     In a warm-up that has had no check, it learns the rows held, which need not be refined then.
     """
-    p, fresh, posterior = state.problem, state.is_fresh, state.posterior
-    if fresh:  # what the prior and the penalty say without any rows
+    p, held, posterior = state.problem, state.held if state.is_fresh else None, state.posterior
+    if held is not None:  # what the prior and the penalty say without any rows
         about: dict[str, Any] = {"prior": state.prior, "start": state.estimate, "likelihood": p.likelihood}
         posterior = InformationPosterior(state.data, p.regularizer, gamma=p.gamma, **about)
     if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
@@ -331,10 +344,10 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
     root = SquareRootFilter.of(posterior, at_zero, 1.0)
     root.kernel.theta[:, 0] += posterior.expected - posterior.mean
     made = ClassFilter(root, p.likelihood) if p.likelihood.interacts else MatchingFilter(root, p.likelihood)
-    if fresh and state.held is not None and state.held.rows:
-        X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
-        X, added = (X[:, :-1], X[:, -1]) if offsets else (X, None)
-        if len(followed(made, Block(X, y, weights, offset=added))) < len(y):
+    if held is not None and held.rows:
+        rows = Block.joined(held.blocks)
+        rows = replace(rows, X=rows.X[:, :-1], offset=rows.X[:, -1]) if offsets else rows
+        if len(followed(made, rows)) < len(rows):
             return None
     root.design = design
     return made
@@ -348,11 +361,11 @@ def matched_innovations(
     Unless `all_rows` are wanted, those of rows whose output, or a difference of two, had a std above 1 are unknown:
     odds or rates that are uncertain by a factor of e depend on the penalty more than on the rows so far.
     """
-    f, variance = matched[:, 0], matched[:, 1]
-    widest = variance
-    if (m := outputs) is not None:
-        f, variance = matched[:, :m], matched[:, m : m + m * m].reshape(-1, m, m)
-        widest = spread(variance)
+    m = outputs or 1
+    f, variance = matched[:, :m], matched[:, m : m + m * m].reshape(-1, m, m)
+    if outputs is None:
+        f, variance = f[:, 0], variance[:, 0, 0]
+    widest = variance if outputs is None else spread(variance)
     predicted = likelihood.predict(f, variance, Noise.known(1.0))
     found = Innovations.of(y, predicted, predicted.std)._replace(together=1)
     wide = (widest > _UNSURE).reshape(-1, *[1] * (y.ndim - 1))

@@ -15,13 +15,14 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from kalprox.algorithms.proximal_filter import with_prior
-from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
+from kalprox.algorithms.warmup import HeldRows
 from kalprox.base.arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.merging import in_coordinates
 from kalprox.learning.settings import Settings
 from kalprox.learning.weak_prior import coef_regularizer, weak_prior
+from kalprox.sources import Block
 
 __all__ = ["with_class", "with_class_from"]
 
@@ -49,15 +50,14 @@ def with_class(learned: Any, settings: Settings) -> Any:
         return (np.asarray(theta).reshape(inputs, -1) @ back.T).ravel()
 
     data, estimate = in_coordinates(old.data, J, (before + 1) / (learned.fixed.outputs or 1)), longer(old.estimate)
-    held, far = old.held, old.extrapolating and replace(old.extrapolating, y=_targets(old.extrapolating.y))
+    held, far = old.held, None if old.extrapolating is None else _with_targets(old.extrapolating)
     if held is not None:  # as before their first check
-        start, origin = map(longer, (held.start, held.origin))
-        y = tuple(map(_targets, held.y))
-        held = replace(held, y=y, start=start, origin=origin, next_look=HeldRows.none(start).next_look)
-        data = Information.zero(len(start))
+        held = held.moved(_with_targets, longer)
+        held = replace(held, next_look=HeldRows.none(held.start).next_look)
+        data = Information.zero(len(held.start))
     else:
         without = _rows_without(design, seen.X, float(data.rows) / (before + 1))
-        far = without if far is None else far.plus(without)
+        far = without if far is None else Block.joined([far, without])
     problem = replace(
         old.problem,
         model=design.model(settings.model(design.outputs)),
@@ -89,12 +89,13 @@ def _old_outputs(before: int) -> Array:
     return np.array([[-1.0, 1.0, 0.0]]) if before == 2 else np.eye(before, before + 1)
 
 
-def _targets(y: Array) -> Array:
-    """Return the targets of rows with one more class, which none of them has."""
-    return np.column_stack([1 - y, y, 0 * y]) if y.ndim == 1 else np.pad(y, ((0, 0), (0, 1)))
+def _with_targets(rows: Block) -> Block:
+    """Return rows with targets of one more class, which none of them has."""
+    y = rows.y
+    return replace(rows, y=np.column_stack([1 - y, y, 0 * y]) if y.ndim == 1 else np.pad(y, ((0, 0), (0, 1))))
 
 
-def _rows_without(design: Design, inputs: Moments, n: float) -> ExtrapolatingRows:
+def _rows_without(design: Design, inputs: Moments, n: float) -> Block:
     """Return rows that stand for n rows without the last class, and one row that has it; none of them counts."""
     d, m = len(inputs.mean), design.outputs or 1
     size = 1 << d.bit_length()  # the smallest power of two above d
@@ -103,4 +104,4 @@ def _rows_without(design: Design, inputs: Moments, n: float) -> ExtrapolatingRow
     y[:-1, -1] = y[-1, :-1] = 0.0
     weights = np.append(np.full(size, n / size), 1.0)
     none = np.zeros(size + 1)
-    return ExtrapolatingRows(design.rows(np.vstack([points, inputs.mean])), y, weights, none, none)
+    return Block(design.rows(np.vstack([points, inputs.mean])), y, weights, counts=none, squares=none)

@@ -16,7 +16,6 @@ from kalprox.kernel.followers import CompiledFollower, Counts
 from kalprox.kernel.library import kernel
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, in_stds, innovation
-from kalprox.likelihoods import Likelihood
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
@@ -240,28 +239,6 @@ class SquareRootFilter(PickledFields):
         """By how much forgetting widens the variance of a mean: the sum of the squared weights by that of these."""
         counts = self.counts
         return counts.squares / counts.rows / counts.elapsed if self.forgetting is not None and counts.rows else 1.0
-
-    def match(
-        self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0, offset: float = 0.0
-    ) -> tuple[float, ...] | None:
-        """Update the estimate in place by a row x of shape (d,) with the loss of a likelihood, by moment matching.
-
-        Returns the output f = x'theta + offset before the update, its variance, and the least-squares problem for the
-        step of f by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None,
-        and no update, if one of these is not finite. For one target, and a noise variance of 1.
-        """
-        self.design.put_row(x, self.kernel.row)
-        error, leverage = self.kernel.learn_row(0.0, 0.0)
-        before = -float(error[0])
-        f = before + offset
-        step, curvature = likelihood.matched_row(y, f, leverage)
-        total = curvature * weight
-        if not (total > 0 and math.isfinite(f + leverage + step + 1 / total)):
-            return None
-        self.kernel.learn_row(before + step, total)
-        self.counts.rows += weight
-        self.counts.squares += weight
-        return f, leverage, step, curvature
 
     # ---- a block ---------------------------------------------------------------------------------------
 

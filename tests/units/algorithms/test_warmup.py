@@ -7,7 +7,7 @@ import kalprox as kp
 from kalprox import models, regularizers
 from kalprox.algorithms import proximal_filter
 from kalprox.algorithms import state as proximal_state
-from kalprox.algorithms.warmup import HeldRows, WarmupCutShort, leverages
+from kalprox.algorithms.warmup import HeldRows, WarmupCutShort, bytes_of, leverages
 from kalprox.posterior import InformationPosterior
 from kalprox.sources import Block
 
@@ -27,8 +27,8 @@ def test_short_blocks_are_joined_in_their_order():
     held = HeldRows.none(np.zeros(2))
     for i in range(100):
         held = held.plus(Block(np.full((1, 2), float(i)), np.array([float(i)]), np.ones(1)))
-    assert held.rows == 100 and len(held.y) <= 7
-    np.testing.assert_array_equal(held.block(1.0, "frequency").y, np.arange(100.0))
+    assert held.rows == 100 and len(held.blocks) <= 7
+    np.testing.assert_array_equal(held.faded(1.0, "frequency").y, np.arange(100.0))
 
 
 def test_rows_on_a_plateau_determine_nothing():
@@ -63,7 +63,7 @@ def test_rows_that_extrapolate_are_held_and_released():
     for i in range(0, 3500, 50):
         state = alg.step(state, X[i : i + 50], y[i : i + 50])
         assert state.rows == pytest.approx(i + 50)  # each row counts once, wherever it is
-        held.append(0 if state.extrapolating is None else len(state.extrapolating.y))
+        held.append(0 if state.extrapolating is None else len(state.extrapolating))
         if i + 50 in (500, 3500):
             fit = kp.refine(SIGMOID, regularizers.Ridge(0.01), (X[: i + 50], y[: i + 50]), np.zeros(2))
             assert (np.abs(state.mean - fit.mean) < 0.2 * np.sqrt(np.diag(fit.cov))).all()
@@ -121,6 +121,6 @@ def test_a_warm_up_does_not_end_with_more_rows_than_can_be_held_on(monkeypatch):
         for i in range(0, 3000, 30):
             warming_up, state = state.held is not None, alg.step(state, X[i : i + 30], y[i : i + 30])
             if warming_up and state.held is None:
-                assert state.extrapolating is None or state.extrapolating.bytes <= limit
+                assert state.extrapolating is None or bytes_of(state.extrapolating) <= limit
                 ended += 1
     assert ended == 5

@@ -66,7 +66,7 @@ def test_walk_of_the_intercept_is_a_step_of_its_variance():
     before = started(ByRow(1.0), X, y).learn(Block(X[:-1], y[:-1]))
     live = before.row_filter()
     live.step = 0.5
-    live.match(before.fixed.rows(X[-1:])[0], float(y[-1]))
+    live.follow(X[-1], float(y[-1]))
     added = np.zeros((3, 3))
     added[0, 0] = 0.5
     some = np.linalg.inv(plain.A + 1e-12 * np.eye(3)) + added
