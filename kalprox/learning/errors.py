@@ -357,6 +357,12 @@ class Errors:
         return at_zero
 
     @cached_property
+    def _scores(self) -> Sandwich | None:
+        """The scores of the rows in the coordinates of theta."""
+        scores = self.belief.scores
+        return None if scores is None else scores.in_design(self.design)
+
+    @cached_property
     def _sandwiched(self) -> Array | None:
         """The robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
 
@@ -364,13 +370,13 @@ class Errors:
         the model the covariance is that of the posterior, and what the rows say nothing about is as unknown as before.
         NaN with fewer than two rows or clusters, see `StandardErrors.why_no_std`.
         """
-        kind, sandwich, posterior = self.belief.settings.coef_cov, self.belief.scores, self.posterior
+        kind, sandwich, posterior = self.belief.settings.coef_cov, self._scores, self.posterior
         if kind == "model":
             return None
         unit = unit_covariance(posterior)
         if sandwich is None or sandwich.count < 2:
             return np.full(unit.shape, np.nan)
-        M = sandwich.total(self.design)
+        M = sandwich.total
         infinite = np.isinf(unit)
         V = np.where(infinite, 0.0, unit)
         if sandwich.excess is not None:  # V^-1 is the information and the penalty
@@ -397,7 +403,7 @@ class Errors:
         .. [1] A. V. Carter, K. T. Schnepel, D. G. Steigerwald, "Asymptotic behavior of a t-test robust to cluster
            heterogeneity", Review of Economics and Statistics 99, 2017.
         """
-        posterior, scores = self.posterior, self.belief.scores
+        posterior, scores = self.posterior, self._scores
         if self.belief.settings.coef_cov != "clustered":
             return np.asarray(posterior.noise.dof)
         unit = unit_covariance(posterior)
@@ -408,10 +414,11 @@ class Errors:
         if scores is None or not scores.groups or not _has_constant(self.belief) or count < 3:
             return found
         assert isinstance(posterior, InformationPosterior)
-        m, sums = scores.inputs_of(self.design)
-        m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
+        assert self.belief.scores is not None
+        ones = self.belief.scores.sums[:, :, 0]  # the sums of the input 1, which the design may be without
+        m, n, s = (a[ones[:, -1] > 0] for a in (scores.sums[:, -1], ones[:, -1], ones[:, :-1]))
         variance, R = self._noise_var, np.asarray(posterior.data.compact()[0])
-        M, rest, total = scores.complete(self.design), scores.clusters, n.sum()
+        M, rest, total = scores.M, scores.clusters, n.sum()
         with np.errstate(invalid="ignore", divide="ignore"):
             shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
             shared = shared[0] if posterior.targets is None else shared[:, None, None]
@@ -463,18 +470,18 @@ def residual_scores(belief: StandardErrors, source: Source) -> Sandwich:
     """Return the scores of the rows of a source that a belief has learned. One pass.
 
     They come from the residuals at the estimate, which are smaller than innovations. Those of independent rows are
-    divided by 1 - leverage, and those of clusters multiplied by (rows - 1) / (rows - edf). Without a penalty the
-    covariances are then those that statsmodels calls HC3 and cluster.
+    divided by 1 - leverage, and the outer products of those of clusters multiplied by (rows - 1) / (rows - edf).
+    Without a penalty the covariances are then those that statsmodels calls HC3 and cluster.
     """
     settings, posterior, center = belief.settings, belief.posterior, belief.scores_center
     assert isinstance(posterior, InformationPosterior)
-    robust, kind = settings.coef_cov == "robust", (settings.weight_kind, settings.class_weights)
-    V = unit_covariance(posterior) if robust else None
-    about = belief.model, posterior.likelihood, np.asarray(posterior.mean), belief.design, center, V, *kind
-    sandwich = source.fold(partial(scores_at, *about)).total
-    assert sandwich is not None
-    rows = float(posterior.data.effective_rows)
+    rows, theta = float(posterior.data.effective_rows), np.asarray(posterior.mean)
     dof = rows - np.asarray(posterior.edf)
     if (dof <= 0).any():  # every residual is zero, and the standard errors are unknown
-        return Sandwich.zero(center, sandwich.M.shape[1], posterior.targets)
-    return sandwich if robust else sandwich.times((rows - 1) / dof)
+        return Sandwich.zero(center, len(theta) if center is None else len(center) + 1, posterior.targets)
+    robust, kind = settings.coef_cov == "robust", (settings.weight_kind, settings.class_weights)
+    V, factor = (unit_covariance(posterior), np.ones(())) if robust else (None, np.sqrt((rows - 1) / dof))
+    about = belief.model, posterior.likelihood, theta, belief.design, center, V, factor, *kind
+    sandwich = source.fold(partial(scores_at, *about)).total
+    assert sandwich is not None
+    return sandwich

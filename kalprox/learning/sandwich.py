@@ -1,6 +1,6 @@
 """Sandwich covariances in one pass: standard errors for rows with unequal or dependent noise."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +16,12 @@ from kalprox.sources.weighting import relative_precision
 
 __all__ = [
     "NEEDS_GROUPS",
-    "UNNAMED",
     "Sandwich",
     "excess_of",
     "moved",
-    "next_unnamed",
     "row_scores",
     "scores_at",
+    "unnamed",
 ]
 
 UNNAMED = "\0"  # begins the label of a cluster that is a batch without labels
@@ -50,15 +49,14 @@ class Sandwich:
     Attributes
     ----------
     center : array of shape (d,) or None
-        The scores refer to the inputs [1 | x - center], or to the Jacobian of a nonlinear model if `center` is None.
+        The scores refer to the inputs [1 | x - center], or to the Jacobian of a model in some coordinates if None.
     M : array of shape (k, p, p)
         The sum over rows, or over the clusters that are complete.
     clusters : float
         The number of rows or complete clusters in M.
     groups : mapping from a label to an array of shape (k + 1, p)
-        The sum of the scores of each cluster that was named by a label, and may go on, and that of its inputs, each by
-        its weight in the information; see `inputs_of`. A batch without labels has the label None until it ends, and
-        then one that begins with `UNNAMED`, as long as there are few of them.
+        The sum of the scores of each cluster that may go on, or is one of few, and that of its inputs, each by its
+        weight in the information. The label of a batch without labels is its `unnamed` one.
     excess : array of shape (p, p), or None
         By how much the information exceeds the second derivative of the loss: the rows of a likelihood that is not
         convex have information that is never negative. None where they are the same.
@@ -67,7 +65,7 @@ class Sandwich:
     center: Array | None = leaf("d")
     M: Array = leaf("m,p,p")
     clusters: float = leaf(sign="nonnegative", default=0.0)
-    groups: Mapping[Hashable, Array] = leaf("1+m,p", factory=dict)
+    groups: Mapping[str, Array] = leaf("1+m,p", factory=dict)
     excess: Array | None = leaf("p,p", default=None)
 
     @classmethod
@@ -79,6 +77,8 @@ class Sandwich:
         """Return [1 | X - center]."""
         assert self.center is not None
         return np.hstack([np.ones((len(X), 1)), X - self.center])
+
+    # ---- sums ------------------------------------------------------------------------------------------
 
     def after_rows(self, D: Array, u: Array, weights: Array | None) -> "Sandwich":
         """Return the sum after independent rows.
@@ -102,13 +102,12 @@ class Sandwich:
         """Return the sum with what the information of rows exceeds the second derivative of their loss by."""
         if excess is None:
             return self
-        more = (D.T * np.nan_to_num(excess)) @ D
-        return replace(self, excess=more if self.excess is None else self.excess + more)
+        return replace(self, excess=_total(self.excess, (D.T * np.nan_to_num(excess)) @ D))
 
-    def after_cluster(
-        self, D: Array, u: Array, weights: Array | None, information: Array, labels: Array | None = None
+    def after_clusters(
+        self, D: Array, u: Array, weights: Array | None, information: Array, labels: Array | str
     ) -> "Sandwich":
-        """Return the sum after rows of clusters named by labels, or of the cluster that `closed` completes.
+        """Return the sum after rows of clusters with these labels, or of one cluster.
 
         See `after_rows` for the other parameters.
 
@@ -119,41 +118,29 @@ class Sandwich:
         """
         u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
         scores = np.column_stack([u if weights is None else u * weights[:, None], information])
-        if labels is None:
-            s = scores.T @ D
-            return replace(self, groups={**self.groups, None: self.groups.get(None, 0) + s})
-        names, place = np.unique(labels, return_inverse=True)
-        sums = np.zeros((len(names), scores.shape[1], D.shape[1]))
-        for j, column in enumerate(scores.T):
-            np.add.at(sums[:, j], place, D * column[:, None])
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.ndim(labels) == 0:
+                names, sums = np.array([labels]), (scores.T @ D)[None]
+            else:
+                names, place = np.unique(labels, return_inverse=True)
+                sums = np.zeros((len(names), scores.shape[1], D.shape[1]))
+                for j, column in enumerate(scores.T):
+                    np.add.at(sums[:, j], place, D * column[:, None])
+            _finite(sums**2)
         groups = dict(self.groups)
-        for name, s in zip(names.tolist(), sums, strict=True):
+        for name, s in zip(map(str, names.tolist()), sums, strict=True):
             groups[name] = groups[name] + s if name in groups else s
         return replace(self, groups=groups)
 
-    def closed(self) -> "Sandwich":
-        """Return the sum with the cluster of the rows without a label completed, if there are any.
-
-        If there are many such clusters, the inputs of the smaller ones are no longer known one by one.
-        """
-        groups = dict(self.groups)
-        if (last := groups.pop(None, None)) is None:
+    def with_few_batches(self) -> "Sandwich":
+        """Return the sum in which, of very many batches without labels, the smaller ones are not known one by one."""
+        batches = [name for name in self.groups if name.startswith(UNNAMED)]
+        if len(batches) <= _MOST_UNNAMED:
             return self
-        with np.errstate(over="ignore", invalid="ignore"):
-            _finite(last**2)
-        groups[f"{UNNAMED}{next_unnamed(groups)}"] = last
-        unnamed = [name for name in groups if str(name).startswith(UNNAMED)]
-        if len(unnamed) <= _MOST_UNNAMED:
-            return replace(self, groups=groups)
-        small = sorted(unnamed, key=lambda name: float(np.abs(groups[name][-1]).max()))[: len(unnamed) // 2]
-        s = np.stack([groups.pop(name) for name in small])[:, :-1].transpose(1, 0, 2)
-        with np.errstate(over="ignore", invalid="ignore"):
-            M = self.M + s.transpose(0, 2, 1) @ s
+        groups = dict(self.groups)
+        small = sorted(batches, key=lambda name: float(np.abs(groups[name][-1]).max()))[: len(batches) // 2]
+        M = self.M + _squared(np.stack([groups.pop(name) for name in small]))
         return replace(self, M=_finite(M), clusters=self.clusters + len(small), groups=groups)
-
-    def with_open_batch(self) -> "Sandwich":
-        """Return the sum in which the rows with the label "" are those of a batch without labels that goes on."""
-        return replace(self, groups={None if name == "" else name: s for name, s in self.groups.items()})
 
     def forget(self, rho: float) -> "Sandwich":
         """Return the sum with the weight of every row multiplied by rho."""
@@ -161,40 +148,54 @@ class Sandwich:
         excess = None if self.excess is None else rho * self.excess
         return replace(self, M=rho**2 * self.M, groups=groups, excess=excess)
 
-    def merge(self, other: "Sandwich") -> "Sandwich":
-        """Return the sum of both; clusters with the same label are one cluster."""
-        J = None
-        if self.center is not None and other.center is not None and not np.array_equal(self.center, other.center):
-            J = np.eye(self.M.shape[1])
-            J[1:, 0] = other.center - self.center
-        M = other.M if J is None else J @ other.M @ J.T
-        groups = dict(self.groups)
-        first = next_unnamed(groups)
+    def merge(self, other: "Sandwich", batches: int = 0) -> "Sandwich":
+        """Return the sum of both, of which this one had so many batches; clusters with a label in common are one."""
+        other, groups = other.about(self.center), dict(self.groups)
         for label, s in other.groups.items():
-            s, name = s if J is None else s @ J.T, moved(label, first)
+            name = moved(label, batches)
             groups[name] = groups[name] + s if name in groups else s
-        excess = self.excess if other.excess is None else other.excess
-        if self.excess is not None and other.excess is not None:
-            excess = self.excess + other.excess
-        return Sandwich(self.center, self.M + M, self.clusters + other.clusters, groups, excess)
+        excess = _total(self.excess, other.excess)
+        return Sandwich(self.center, self.M + other.M, self.clusters + other.clusters, groups, excess)
 
     __add__ = merge
 
-    def in_coordinates(self, J: Array) -> "Sandwich":
-        """Return the same sum for parameters t, where those of this one are J t; for a nonlinear model."""
+    # ---- coordinates -----------------------------------------------------------------------------------
+
+    def in_coordinates(self, J: Array, center: Array | None = None) -> "Sandwich":
+        """Return the same sum for parameters t, where those of this one are J t, and inputs about another centre."""
         groups = {name: s @ J for name, s in self.groups.items()}
         excess = None if self.excess is None else J.T @ self.excess @ J
-        return Sandwich(None, J.T @ self.M @ J, self.clusters, groups, excess)
+        return Sandwich(center, J.T @ self.M @ J, self.clusters, groups, excess)
 
-    def about(self, center: Array) -> "Sandwich":
-        """Return the same sum about another centre."""
-        return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)
+    def about(self, center: Array | None) -> "Sandwich":
+        """Return the same sum about another centre, if it has one."""
+        if self.center is None or center is None or np.array_equal(self.center, center):
+            return self
+        J = np.eye(self.M.shape[1])
+        J[0, 1:] = self.center - center
+        return self.in_coordinates(J, center)
 
-    def times(self, factor: Array) -> "Sandwich":
-        """Return the sum times a number for each target, shape () or (k,)."""
-        factor = np.atleast_1d(factor)
-        groups = {name: np.append(np.sqrt(factor), 1.0)[:, None] * s for name, s in self.groups.items()}
-        return replace(self, M=factor[:, None, None] * self.M, groups=groups)
+    def in_design(self, design: Design) -> "Sandwich":
+        """Return the same sum in the coordinates of a design."""
+        if self.center is None or design.center is None or design.scale is None:
+            return self
+        d = len(self.center)
+        J = np.zeros((d + 1, d + 1))
+        J[0, 0], J[1:, 0], J[1:, 1:] = 1, (self.center - design.center) / design.scale, np.diag(1 / design.scale)
+        return self.in_coordinates(J[1 - design.first :].T)
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def sums(self) -> Array:
+        """The sums of the clusters that are known one by one, shape (clusters, k + 1, p); see `groups`."""
+        k, p, _ = self.M.shape
+        return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, k + 1, p))
+
+    @property
+    def total(self) -> Array:
+        """M, including the clusters that are known one by one, shape (k, p, p)."""
+        return self.M + _squared(self.sums)
 
     @property
     def count(self) -> float:
@@ -210,64 +211,38 @@ class Sandwich:
         squares of their weights, as in the variance of the estimate. Those that are not known one by one are taken for
         the first ones, each with the least weight of the others. The first input must be 1.
         """
-        batches = [name is None or str(name).startswith(UNNAMED) for name in self.groups]
+        batches = [name.startswith(UNNAMED) for name in self.groups]
         if not any(batches):
             return 0.0
-        n = self._sums()[:, -1, 0]
+        n = self.sums[:, -1, 0]
         rest = self.clusters * float(n[batches].min())
         share = n / np.maximum(rest + np.cumsum(n), _TINY)
         total = float((n**2).sum()) + rest**2 / max(self.clusters, 1.0)
         hidden = float(((n * share)[batches] ** 2).sum())
         return hidden / max(total, _TINY)
 
-    def total(self, design: Design) -> Array:
-        """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
-        sums = self._sums()[:, :-1].transpose(1, 0, 2)
-        return self._for(design, self.M + sums.transpose(0, 2, 1) @ sums)
 
-    def complete(self, design: Design) -> Array:
-        """Return the part of `total` that is of clusters which are not known one by one."""
-        return self._for(design, self.M)
-
-    def _for(self, design: Design, M: Array) -> Array:
-        J = self._to(design)
-        return M if J is None else J @ M @ J.T
-
-    def inputs_of(self, design: Design) -> tuple[Array, Array]:
-        """Return the sums of the inputs of clusters in the coordinates of the design, and sums for the input 1.
-
-        Returns
-        -------
-        array of shape (clusters, p)
-        array of shape (clusters, k + 1)
-            The sums of the scores of the input 1, and the weight of each cluster in the information.
-        """
-        sums, J = self._sums(), self._to(design)
-        return sums[:, -1] if J is None else sums[:, -1] @ J.T, sums[:, :, 0]
-
-    def _to(self, design: Design) -> Array | None:
-        """Return the matrix from inputs to those of the design; None if they are the same."""
-        if self.center is None or design.center is None or design.scale is None:
-            return None
-        d = len(self.center)
-        J = np.zeros((d + 1, d + 1))
-        J[0, 0], J[1:, 0], J[1:, 1:] = 1, (self.center - design.center) / design.scale, np.diag(1 / design.scale)
-        return J[1 - design.first :]
-
-    def _sums(self) -> Array:
-        """The sums of the clusters that may go on, shape (clusters, k + 1, p)."""
-        k, p, _ = self.M.shape
-        return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, k + 1, p))
+def unnamed(number: int) -> str:
+    """Return the label of the cluster that is the batch with this number, which has no labels; they sort by it."""
+    return f"{UNNAMED}{number:09}"
 
 
-def next_unnamed(labels: Iterable[Hashable]) -> int:
-    """Return a number that no batch without labels has among these labels, nor a greater one."""
-    return 1 + max((int(name[1:]) for name in map(str, labels) if name.startswith(UNNAMED)), default=-1)
-
-
-def moved(label: Any, by: int) -> Any:
+def moved(label: str, by: int) -> str:
     """Return a label; that of a batch without labels with a greater number."""
-    return f"{UNNAMED}{int(label[1:]) + by}" if str(label).startswith(UNNAMED) else label
+    return unnamed(int(label[1:]) + by) if label.startswith(UNNAMED) else label
+
+
+def _squared(sums: Array) -> Array:
+    """Return the sum of the outer products of the scores of clusters, given what is known of each; shape (k, p, p)."""
+    s = sums[:, :-1].transpose(1, 0, 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return s.transpose(0, 2, 1) @ s
+
+
+def _total(*sums: Array | None) -> Array | None:
+    """Return the sum of those that are not None."""
+    known = [one for one in sums if one is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def row_scores(
@@ -275,7 +250,7 @@ def row_scores(
     y: Array,
     f: Array,
     D: Array,
-    leverage: Array,
+    leverage: Any,
     precision: Array | None,
     *,
     seen: bool = False,
@@ -304,13 +279,12 @@ def excess_of(likelihood: Likelihood, y: Array, f: Array, weights: Array | None,
     return found if weights is None or found is None else weights * found
 
 
-def _scaled(e: Array, leverage: Array, precision: Array | None, *, seen: bool) -> Array:
+def _scaled(e: Array, leverage: Any, precision: Array | None, *, seen: bool) -> Array:
     """Return errors of shape (b,) or (b, k) as `row_scores` scales them, given the leverages of rows of precision 1."""
     own = np.ones(len(e)) if precision is None else precision
-    share = (leverage.T * own).T
-    if seen:  # a row that the estimate follows wherever it is has no residual
-        return (e.T * np.sqrt(own)).T / np.where(share < _WHOLE, 1 - share, 1.0)
-    return (e.T * np.sqrt(own)).T / np.sqrt(1 + share)
+    share = (np.transpose(leverage) * own).T
+    left = np.where(share < _WHOLE, 1 - share, 1.0) if seen else np.sqrt(1 + share)  # 1: a row that is always followed
+    return ((e.T * np.sqrt(own)) / left.T).T
 
 
 def scores_at(
@@ -320,6 +294,7 @@ def scores_at(
     design: Design,
     center: Array | None,
     V: Array | None,
+    factor: Array,
     weight_kind: str,
     class_weights: Sequence[float] | None,
     block: Block,
@@ -338,13 +313,11 @@ def scores_at(
     V : array of shape (p, p) or (k, p, p), or None
         The covariance of theta in units of the noise variance, which gives the leverage of independent rows; None for
         the scores of clusters.
+    factor : array of shape () or (k,)
+        What the scores are multiplied by.
     weight_kind, class_weights
         See `kalprox.sources.weighting.relative_precision`.
     block : Block
-
-    Returns
-    -------
-    Sandwich
     """
     if V is None and block.groups is None:
         raise ValueError(NEEDS_GROUPS)
@@ -355,24 +328,28 @@ def scores_at(
     X, y = masked(w, block.X), masked(w, block.y)
     if center is None:
         f, D = map(np.asarray, model.linearize_rows(theta, design.rows(X, block.offset)))
-        leverage = np.zeros(f.shape) if V is None else _leverage(D, V, faded)
-        D, e, curvature = row_scores(likelihood, y, f + design.offset, D, leverage, own, seen=True)
-        none = Sandwich.zero(None, D.shape[1], None).with_excess(D, excess_of(likelihood, y, f + design.offset, w))
+        f = f + design.offset
+        excess = excess_of(likelihood, y, f, w)
+        D, u, curvature = row_scores(likelihood, y, f, D, _leverage(D, V, faded), own, seen=True)
+        none = Sandwich.zero(None, D.shape[1], None).with_excess(D, excess)
     else:
+        leverage = _leverage(design.rows(X), V, faded)
+        u = _scaled(y - design.predictor(X, theta), leverage, own, seen=True)
         none = Sandwich.zero(center, len(center) + 1, y.shape[1] if y.ndim == 2 else None)
-        leverage = np.zeros(y.shape) if V is None else _leverage(design.rows(X), V, faded)
-        D, e = none.inputs(X), _scaled(y - design.predictor(X, theta), leverage, own, seen=True)
-        curvature = np.ones(len(X))
+        D, curvature = none.inputs(X), np.ones(len(X))
     if V is None:
-        return none.after_cluster(D, e, w, curvature if w is None else w * curvature, block.groups)
-    return none.after_rows(D, e, w if faded is None else w * faded)
+        assert block.groups is not None
+        return none.after_clusters(D, u * factor, w, curvature if w is None else w * curvature, block.groups)
+    return none.after_rows(D, u * factor, w if faded is None else w * faded)
 
 
-def _leverage(D: Array, V: Array, faded: Array | None) -> Array:
+def _leverage(D: Array, V: Array | None, faded: Array | None) -> Any:
     """Return x'V x for inputs of shape (..., p), or (..., k) for k matrices V, times what forgetting has left of rows.
 
-    Infinite variances, of what no row determines, count as zero.
+    Infinite variances, of what no row determines, count as zero; and so does all without V.
     """
+    if V is None:
+        return 0.0
     V = np.where(np.isinf(V), 0.0, V)
     leverage = ((D @ V) * D).sum(axis=-1)
     leverage = leverage if V.ndim == 2 else leverage.T

@@ -10,7 +10,8 @@ from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, state
 from kalprox.learning.belief import Belief
 from kalprox.learning.errors import residual_scores
-from kalprox.learning.sandwich import UNNAMED, Sandwich, excess_of, moved, next_unnamed, row_scores
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.sandwich import Sandwich, excess_of, moved, row_scores, unnamed
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Around, Core, State, Step, left_after
 from kalprox.sources import ArraySource, Block, Source
@@ -31,11 +32,14 @@ class Sandwiched(Around):
     sandwich : Sandwich or None
         None before the first row that was not held.
     held_groups : tuple of str
-        The cluster of each row that is held; "" for those of a batch without labels.
+        The cluster of each row that is held.
+    batches : int
+        The number of batches that have ended. One without labels is a cluster of its own.
     """
 
     sandwich: Sandwich | None = None
     held_groups: tuple[str, ...] = ()
+    batches: int = 0
 
     @cached_property
     def belief(self) -> Belief:
@@ -55,69 +59,58 @@ class Sandwiched(Around):
             return state._after_held(one)
         assert one.found is not None
         with np.errstate(invalid="ignore"):
-            return state._with_scores(one, *state._row_scores(one))
+            return state._after_rows(one.piece, one.before, one.found)
 
     def _after_held(self, one: Step) -> "Sandwiched":
         """Return the state after rows that came in a warm-up."""
         groups, labels = self.held_groups, one.piece.groups
         if self.settings.coef_cov == "clustered":
-            groups = groups + (("",) * len(one.piece) if labels is None else tuple(labels.tolist()))
+            groups += (unnamed(self.batches),) * len(one.piece) if labels is None else tuple(labels.tolist())
         if one.after.core.warms_up:
             return replace(self, held_groups=groups)
-        scored = replace(self, held_groups=()).with_scores_of(_held_source(one.before.core, groups, one.piece))
-        assert scored.sandwich is not None
-        return replace(scored, sandwich=scored.sandwich.with_open_batch())
+        return replace(self, held_groups=()).with_scores_of(_held_source(one.before.core, groups, one.piece))
 
-    def _row_scores(self, one: Step) -> tuple[Sandwich, Array, Array, Array]:
-        """Return the sums to which the scores of a piece are added, and what `row_scores` returns of its rows."""
-        block, found, belief = one.piece, one.found, one.before.belief
-        assert found is not None
-        if (information := one.before.core.linear_information) is not None:
-            sandwich = self.sandwich or Sandwich.zero(block.X[0].copy(), information.d + 1, information.targets)
-            return sandwich, sandwich.inputs(block.X), (block.y - found.mean) / found.scale, np.ones(len(block))
-        (f, D), posterior = belief.value(block.X, block.offset), belief.posterior
-        unknown = np.isnan(found.mean.reshape(len(block), -1)).any(axis=1)
+    def _after_rows(self, block: Block, before: State, found: Innovations) -> "Sandwiched":
+        """Return the state after rows that another one has predicted."""
+        curvature: Array | None = None
+        if (information := before.core.linear_information) is not None:
+            sums = self.sandwich or Sandwich.zero(block.X[0].copy(), information.d + 1, information.targets)
+            return self._with_scores(block, sums, sums.inputs(block.X), (block.y - found.mean) / found.scale)
+        belief, likelihood = before.belief, before.belief.posterior.likelihood
+        f, D = belief.value(block.X, block.offset)
+        excess, unknown = None, np.isnan(found.mean.reshape(len(block), -1)).any(axis=1)
+        if likelihood.majorizes and before.core.predicts:
+            excess = excess_of(likelihood, block.y, f, block.weights, belief.posterior.output_variance(f, D))
         if self.settings.likelihood.quadratic:
-            u, curvature = (block.y - found.mean) / found.scale, np.ones(len(block))
+            u = (block.y - found.mean) / found.scale
         elif unknown.all():  # also where a parameter of the likelihood is still to be learned
-            D, u = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan)
-            curvature = np.zeros(len(block))
+            D, u, curvature = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan), 0.0 * unknown
         else:
-            leverage = posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
+            leverage = belief.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
             own = self.settings.relative_precision(block)
-            D, u, curvature = row_scores(posterior.likelihood, block.y, f, D, leverage, own)
+            D, u, curvature = row_scores(likelihood, block.y, f, D, leverage, own)
             u = np.where(unknown, np.nan, u)
-        return self._sums(D.shape[1]), D, u, curvature
+        return self._with_scores(block, self._sums(D.shape[1]).with_excess(D, excess), D, u, curvature)
 
     def _sums(self, p: int) -> Sandwich:
         return self.sandwich or Sandwich.zero(None, p, None)
 
-    def _with_scores(self, one: Step, sandwich: Sandwich, D: Array, u: Array, curvature: Array) -> "Sandwiched":
-        """Return the state with the scores of a piece; see `row_scores` for D, u and the curvature."""
-        block, settings = one.piece, self.settings
+    def _with_scores(
+        self, block: Block, sums: Sandwich, D: Array, u: Array, curvature: Array | None = None
+    ) -> "Sandwiched":
+        """Return the state with the scores of rows in these sums; see `row_scores` for D, u and the curvature."""
+        settings, noise = self.settings, 1.0 if block.noise is None else block.noise
         if settings.forgets:
             times = block.times if settings.by_time else None
             u = (u.T * shares(settings.forgetting, settings.counts_of(block), times)).T
-        weights: Any = block.weights
-        sandwich = sandwich.with_excess(D, self._excess(one, D))
+        weights = np.ones(len(block)) if block.weights is None else block.weights
         if settings.coef_cov == "robust":
-            weights = weights if block.noise is None else (1.0 if weights is None else weights) / block.noise
-            return replace(self, sandwich=sandwich.after_rows(D, u, weights))
-        information = curvature if weights is None else curvature * weights
+            return replace(self, sandwich=sums.after_rows(D, u, weights / noise))
+        information = (1.0 if curvature is None else curvature) * weights / noise
         if (own := settings.relative_precision(block)) is not None:  # its root is in u
             weights = weights / np.sqrt(own)
-        if block.noise is not None:
-            information = information / block.noise
-            weights = (1.0 if weights is None else weights) / np.sqrt(block.noise)
-        return replace(self, sandwich=sandwich.after_cluster(D, u, weights, information, block.groups))
-
-    def _excess(self, one: Step, D: Array) -> Array | None:
-        """Return by how much the information of rows exceeds the second derivative of their loss; see `excess_of`."""
-        if not self.settings.likelihood.majorizes or not one.before.core.predicts:
-            return None
-        block, belief = one.piece, one.before.belief
-        posterior, f = belief.posterior, belief.value(block.X, block.offset)[0]
-        return excess_of(posterior.likelihood, block.y, f, block.weights, posterior.output_variance(f, D))
+        labels = unnamed(self.batches) if block.groups is None else block.groups
+        return replace(self, sandwich=sums.after_clusters(D, u, weights / np.sqrt(noise), information, labels))
 
     def learn_matched(self, block: Block, matched: Array) -> "Sandwiched":
         """Take the rows that a filter of single rows has learned since this state, with their scores."""
@@ -144,10 +137,8 @@ class Sandwiched(Around):
 
     def closed(self) -> "Sandwiched":
         """Return the state after a batch; its rows without a label are a cluster of their own."""
-        name = f"{UNNAMED}{next_unnamed(self.held_groups)}"
-        groups = tuple(name if one == "" else one for one in self.held_groups)
-        sandwich = self.sandwich and self.sandwich.closed()
-        return replace(self, inner=self.inner.closed(), sandwich=sandwich, held_groups=groups)
+        sandwich = self.sandwich and self.sandwich.with_few_batches()
+        return replace(self, inner=self.inner.closed(), sandwich=sandwich, batches=self.batches + 1)
 
     def with_settings(self, settings: Settings) -> State:
         if settings.coef_cov == "model":
@@ -169,6 +160,7 @@ class Sandwiched(Around):
         return replace(self, settings=settings, inner=self.inner.with_class(settings), sandwich=sandwich)
 
     def without_rows(self) -> "Sandwiched":
+        """Return the state without values of single rows, such as that about which the scores were summed."""
         state, sandwich = super().without_rows(), self.sandwich
         if sandwich is not None and (information := state.core.linear_information) is not None:
             sandwich = sandwich.about(np.asarray(information.x_mean))
@@ -181,10 +173,10 @@ class Sandwiched(Around):
         if self.core.warms_up:
             return other.merge(self)
         scores, J = other.sandwich, self.core.coordinates_of(other.core)
-        if scores is not None:
-            scores = scores if J is None else scores.in_coordinates(J)
-            scores = scores if self.sandwich is None else self.sandwich + scores
-        return replace(self, inner=self.inner.merge(other.inner), sandwich=scores)
+        scores = scores if J is None or scores is None else scores.in_coordinates(J)
+        if self.sandwich is not None and scores is not None:
+            scores = self.sandwich.merge(scores, self.batches)
+        return replace(self, inner=self.inner.merge(other.inner), sandwich=scores, batches=self.batches + other.batches)
 
     def _with_held(self, other: "Sandwiched") -> "Sandwiched":
         """Return the state after the rows that another one holds in its warm-up."""
@@ -193,9 +185,9 @@ class Sandwiched(Around):
         if rows is None:
             return self
         if other.held_groups:
-            first = next_unnamed(self.held_groups if self.sandwich is None else self.sandwich.groups)
-            rows = replace(rows, groups=np.array([moved(one, first) for one in other.held_groups]))
-        return self.after_step(Step(rows, before, inner, found))
+            rows = replace(rows, groups=np.array([moved(one, self.batches) for one in other.held_groups]))
+        after = self.after_step(Step(rows, before, inner, found))
+        return replace(after, batches=self.batches + other.batches)
 
     def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless the held rows have clusters if they need them."""

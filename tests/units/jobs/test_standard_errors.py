@@ -377,7 +377,7 @@ def test_the_scores_of_a_pass_are_saved_bit_for_bit(labels):
         total = (
             none.after_rows(D, u, None)
             if labels is None
-            else none.after_cluster(D, u, None, np.ones(3), np.array(labels))
+            else none.after_clusters(D, u, None, np.ones(3), np.array(labels))
         )
         assert can_be_saved(total)
         (found,) = load_totals(*save_totals([Folded(total, Counts(3, 3, 0))]))

@@ -154,8 +154,8 @@ def test_merging_adds_the_sums(shift):
         ]
         a, b = (half._belief for half in halves)
         merged = halves[0].merge(halves[1])._belief
-        found = merged.sandwich.total(merged.design)
-        expected = sum(one.sandwich.total(merged.design) for one in (a, b)) if groups is None else None
+        found = merged.sandwich.in_design(merged.design).total
+        expected = sum(one.sandwich.in_design(merged.design).total for one in (a, b)) if groups is None else None
         if groups is None:
             np.testing.assert_allclose(found, expected, rtol=1e-6 if shift else 1e-11)
         else:  # a cluster that goes on is one cluster
@@ -165,8 +165,8 @@ def test_merging_adds_the_sums(shift):
             ]
             total = sum(s[:, :, None] * s[:, None, :] for s in sums)
             np.testing.assert_allclose(
-                merged.sandwich.total(merged.design),
-                Sandwich(merged.sandwich.center, total).total(merged.design),
+                merged.sandwich.in_design(merged.design).total,
+                Sandwich(merged.sandwich.center, total).in_design(merged.design).total,
                 rtol=1e-6,
             )
         assert merged.sandwich.count == (5 if groups is not None else a.sandwich.count + b.sandwich.count)
@@ -240,4 +240,4 @@ def test_scores_that_overflow_are_refused():
     with pytest.raises(FloatingPointError, match=r"overflow.* use coef_cov='model'"):
         Sandwich.zero(None, 2, None).after_rows(D, u, None)
     with pytest.raises(FloatingPointError, match="overflow"):
-        Sandwich.zero(None, 2, None).after_cluster(D, u, None, np.ones(3)).closed()
+        Sandwich.zero(None, 2, None).after_clusters(D, u, None, np.ones(3), "a")
