@@ -193,7 +193,7 @@ class FrameEncoder:
 
         self.columns = columns
         self._names = [name for name in (*columns.features, columns.target, columns.weight) if name is not None]
-        plain = PlainRows(columns, None, None, always_weighted=True)
+        plain = PlainRows(columns, None, always_weighted=True)
         self._plain = plain if plain.possible and not columns.classes else None
         self._last: tuple[Any, list[int]] = None, []  # the columns of a frame, and the places of the names in them
 

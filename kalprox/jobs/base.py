@@ -73,12 +73,12 @@ class FitRun(ABC):
 
     share: float | None = None  # of the rows of this pass that have been read, if it is known
 
-    def __init__(self, job: Any, settings: Settings, checkpoint: Checkpoint | None) -> None:
+    def __init__(self, job: Any, settings: Settings, checkpoint: Checkpoint) -> None:
         self.job, self.settings, self.checkpoint = job, settings, checkpoint
-        self.identity = {} if checkpoint is None else job.identity()
-        self.saved = None if checkpoint is None else checkpoint.load(self.identity)
+        self.identity = {} if checkpoint.file is None else job.identity()
+        self.saved = checkpoint.load(self.identity)
         self.record, self.read, self.number, resume = FitRecord(), 0, 0, None
-        if self.saved is not None and checkpoint is not None:
+        if self.saved is not None:
             with checkpoint.resuming():
                 state = checked_state(self.saved[0]["state"], job.table.columns)
             self.record, self.read, self.number, resume = state
@@ -99,13 +99,8 @@ class FitRun(ABC):
         If a source has changed it raises instead: the rows before it would be those of another source.
         """
         self.job.table.check_unchanged()
-        assert self.checkpoint is not None
-        state = {
-            "quarantine": self.quarantine.state(),
-            "account": asdict(self.record),
-            "read": self.read,
-            "number": self.number,
-        }
+        counts = {"read": self.read, "number": self.number}
+        state = {"account": asdict(self.record), "quarantine": self.quarantine.state(), **counts}
         self.checkpoint.save(self.identity, {**header, "state": state}, arrays, rebuilt)
 
     def count(self, read: int, number: int) -> None:

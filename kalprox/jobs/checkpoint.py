@@ -35,8 +35,9 @@ class Checkpoint:
 
     Parameters
     ----------
-    file : str or path-like
+    file : str or path-like, optional
         The checkpoint file. A symbolic link is followed, so that one checkpoint has one lock, whatever it is called.
+        By default nothing is read or written.
 
     Attributes
     ----------
@@ -44,38 +45,39 @@ class Checkpoint:
         The lock: a file beside the checkpoint, with `.lock` added to the name.
     """
 
-    def __init__(self, file: str | PathLike[str]) -> None:
-        self.file = Path(file)
-        self._target = Path(os.path.realpath(file))
+    def __init__(self, file: str | PathLike[str] | None) -> None:
+        self.file = None if file is None else Path(file)
+        self._target = Path(os.path.realpath(file or ""))
         self.lock_file = self._target.with_name(self._target.name + ".lock")
         self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> Self:
+        if self.file is None:
+            return self
         filelock = load("filelock", "files", "Checkpoints need")
         if is_stream(self.file):
             raise CheckpointError(f"{self.file} is a device or a pipe, which no job can resume from. Choose a file.")
         if not (folder := self._target.parent).is_dir():  # FileLock would create the folder
             raise FileNotFoundError(f"There is no folder {folder} for the checkpoint.")
-        lock = filelock.FileLock(self.lock_file)
+        self._lock = filelock.FileLock(self.lock_file)
         try:
-            lock.acquire(blocking=False)
+            self._lock.acquire(blocking=False)
         except filelock.Timeout:
             raise CheckpointError(
                 f"Another process is using the checkpoint {self.file}. Wait for it to finish, or choose another "
                 "checkpoint file."
             ) from None
-        self._lock = lock
         remove_partial_files(self.file)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._lock is not None
+        if self._lock is None:
+            return
         # The lock file is removed while it is locked, so that no other process can lock it in between. Windows cannot
         # remove open files; there, releasing the lock removes it.
         with contextlib.suppress(OSError):
             self.lock_file.unlink()
         self._lock.release()
-        self._lock = None
 
     def load(self, job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Read the last checkpoint of a job.
@@ -87,17 +89,16 @@ class Checkpoint:
 
         Returns
         -------
-        (header, arrays), or None if there is no checkpoint yet.
+        (header, arrays), or None if there is no checkpoint, or none yet.
 
         Raises
         ------
         CheckpointError
             If the checkpoint belongs to another job. The message lists the differences.
         """
-        try:
-            header, arrays = model_file.read(self.file)
-        except FileNotFoundError:
+        if self.file is None or not self.file.exists():
             return None
+        header, arrays = model_file.read(self.file)
         saved = header.pop("job", None)
         if not isinstance(saved, dict):
             raise CheckpointError(f"{self.file} is a model, not a checkpoint. Choose another checkpoint file.")
@@ -121,6 +122,7 @@ class Checkpoint:
 
         For `rebuilt`, which shows that the job can be resumed from what was written, see `kalprox.model_file.write`.
         """
+        assert self.file is not None
         model_file.write(self.file, {**header, "job": job}, arrays, rebuilt)
 
     def resuming(self, *errors: type[Exception]) -> AbstractContextManager[None]:
@@ -130,7 +132,8 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Remove the checkpoint, if there is one."""
-        self._target.unlink(missing_ok=True)
+        if self.file is not None:
+            self._target.unlink(missing_ok=True)
 
 
 def _differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -108,7 +107,7 @@ class FitJob:
         classes = len(self.table.columns.classes)
         columns, structure = len(self.table.columns.names), Settings.of(**self.settings).structure
         check_memory(columns * (classes if classes > 2 else 1), self.table.memory, structure)
-        with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
+        with Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:
                 fitted = run.run()
@@ -119,8 +118,7 @@ class FitJob:
                 run.quarantine.close()
             if out is not None:
                 fitted.save(out)
-            if checkpoint is not None:
-                checkpoint.remove()
+            checkpoint.remove()
             return fitted
 
     def _check_paths(self, out: str | PathLike[str] | None) -> None:
@@ -135,7 +133,7 @@ class FitJob:
             ],
         )
 
-    def _run(self, checkpoint: Checkpoint | None) -> FitRun:
+    def _run(self, checkpoint: Checkpoint) -> FitRun:
         """Return the kind of run that the settings need."""
         settings, columns = Settings.of(**self.settings), self.table.columns
         settings = settings if columns.cluster is None else settings.clustered()

@@ -82,7 +82,7 @@ class OutlierLog:
         self.places = block.place.names()
         self._write(block.y, _flags_at(learner.state, block))
 
-    def watch(self, before: State, piece: Block, after: State) -> None:
+    def watch(self, before: State, piece: Block, after: State, scored: Any = None) -> None:
         """Write the outliers of a piece of a stream, and those of a warm-up that ends with it."""
         found = _flags_between(before, piece, after)
         if found is not None:

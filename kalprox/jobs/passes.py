@@ -50,7 +50,7 @@ class PassesRun(FitRun):
         self.cursor: Cursor | None = None  # in the files, if a pass over them had begun in the run to resume
         self.begun: Folded[Any] = _NOTHING  # of a pass over files
         damaged: AbstractContextManager[None] = nullcontext()
-        if self.saved is not None and self.checkpoint is not None:
+        if self.saved is not None:
             with self.checkpoint.resuming():
                 self._resume(self.saved[0]["passes"], self.saved[1])
             damaged = self.checkpoint.resuming(AttributeError, TypeError)  # by totals of other passes
@@ -116,7 +116,7 @@ class PassesRun(FitRun):
 
     def _can_be_saved(self, number: int, total: Any) -> bool:
         """Whether there is a checkpoint, with all passes before this one, and the total of this one can be saved."""
-        return self.checkpoint is not None and len(self.done) == number and can_be_saved(total)
+        return self.checkpoint.file is not None and len(self.done) == number and can_be_saved(total)
 
     def _save_passes(self, cursor: Cursor | None) -> None:
         header, arrays = save_totals(self.done if cursor is None else [*self.done, self.begun])

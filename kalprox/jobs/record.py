@@ -49,9 +49,12 @@ class ErrorHistory:
     covered: list[float] = field(default_factory=list)
     stride: int = _FIRST_STRIDE
 
-    def until_next(self, rows: int) -> int:
-        """Return how many rows after these the next point is."""
-        return self.stride - rows % self.stride
+    def until_next(self, rows: int, ahead: int) -> int:
+        """Return how many rows after these the next point is, if so many rows are ahead."""
+        stride = self.stride
+        while rows + ahead > stride * _MAX_POINTS:  # as far apart as the points that will be left
+            stride *= 2
+        return stride - rows % stride
 
     def after(self, rows: int, score: Calibration) -> "ErrorHistory":
         """The history after more rows, given the number of rows learned and the score so far."""

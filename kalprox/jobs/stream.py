@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,7 +30,6 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.targets import accepts_any
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
-from kalprox.sources.notes import NO_NOTES
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.records import Position, Record
 from kalprox.sources.row_parser import RowParser
@@ -70,10 +68,7 @@ def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda ru
     >>> end.counts.learned, end.counts.predicted, answers.getvalue().splitlines()[-1][:23]
     (3, 1, b'{"row": 4, "mean": 7.9,')
     """
-    with (
-        nullcontext() if job.checkpoint is None else Checkpoint(job.checkpoint) as checkpoint,
-        Stopping() as stopping,
-    ):
+    with Checkpoint(job.checkpoint) as checkpoint, Stopping() as stopping:
         run = StreamRun(job, checkpoint, stopping)
         try:
             run.open(started)
@@ -115,14 +110,14 @@ class StreamRun:
     parser: RowParser
     output: StreamOutput
 
-    def __init__(self, job: StreamJob, checkpoint: Checkpoint | None, stopping: Stopping) -> None:
+    def __init__(self, job: StreamJob, checkpoint: Checkpoint, stopping: Stopping) -> None:
         self.job, self.checkpoint, self.stopping = job, checkpoint, stopping
         self.lock = threading.Lock()
         self.position, self.counts, self.pending = Position(), StreamCounts(), PendingRows(job.wait)
         self._base, self.saved_at, resume = job.model, -1, None
-        if checkpoint is not None and (saved := checkpoint.load(job.identity)) is not None:
+        if (saved := checkpoint.load(job.identity)) is not None:
             with checkpoint.resuming():
-                state = StreamState.restored(checkpoint.file, *saved)
+                state = StreamState.restored(str(checkpoint.file), *saved)
             self.position, self.counts, self.pending = state.position, state.counts, state.pending
             self._base, self.saved_at, resume = state.model, state.position.row, state.quarantine
         limit = "100%" if job.max_bad is None else job.max_bad
@@ -199,17 +194,15 @@ class StreamRun:
 
     def save(self) -> bool:
         """Write a checkpoint, unless there is nothing to save; return whether there was."""
-        if self.checkpoint is None or self._last is None or not self.learner.is_fitted:
-            return False
-        if self.position.row == self.saved_at:
+        file = self.checkpoint.file
+        if file is None or self._last is None or not self.learner.is_fitted or self.position.row == self.saved_at:
             return False
         with self.lock:
             self.position = self.position._replace(sha256=self._last.sha256)
             if not self.job.samples and self.learner.belief.predicts:
                 self.learner.release_rows()
             state = StreamState(self.model(), self.position, self.counts, self.pending, self.quarantine.state())
-            rebuilt = partial(StreamState.rebuilt, self.checkpoint.file)
-            self.checkpoint.save(self.job.identity, *state.parts(), rebuilt)
+            self.checkpoint.save(self.job.identity, *state.parts(), partial(StreamState.rebuilt, file))
         self.saved_at, self._saved_time = self.position.row, time.monotonic()
         return True
 
@@ -240,9 +233,8 @@ class StreamRun:
 
     def changes(self) -> Changes | None:
         """Return the change points so far; None if they are not looked for."""
-        if self.learner.settings.change_points is None or not self.learner.is_fitted:
-            return None
-        return self.learner.score.changes
+        looked_for = self.learner.settings.change_points is not None and self.learner.is_fitted
+        return self.learner.score.changes if looked_for else None
 
     def quality(self) -> DataQuality:
         """Return what is known of the rows that were learned or are bad."""
@@ -253,7 +245,7 @@ class StreamRun:
         """Add the rows since the last time to the record."""
         if self._held:
             quality = self._record.quality
-            quality = quality.after(_joined(self._held), ranges=self.job.samples)
+            quality = quality.after(Block.joined(self._held), ranges=self.job.samples)
             self._record = replace(self._record, quality=quality)
             self._held, self._held_rows = [], 0
 
@@ -288,8 +280,12 @@ class StreamRun:
         points = self.learner.n_rows // _HISTORY
         if trial is not None:
             self.learner = trial
-        else:
-            self._learn(batch)
+        elif batch.learned is not None:
+            try:
+                self.learner.learn(batch.learned)
+            except ValueError as error:
+                rows = f"rows {batch.first} to {batch.first + len(batch.statuses) - 1}"
+                raise SourceError(f"{self.job.source}, {rows} could not be learned: {error}") from error
         dropped = self.pending.n_dropped
         for key in batch.taken:
             self.pending.take(key)
@@ -313,13 +309,6 @@ class StreamRun:
             history = self._record.history.after(self.learner.n_rows, self.learner.score)
             self._record = replace(self._record, history=history)
 
-    def _learn(self, batch: Batch) -> None:
-        try:
-            batch.learn(self.learner)
-        except ValueError as error:
-            rows = f"rows {batch.first} to {batch.first + len(batch.statuses) - 1}"
-            raise SourceError(f"{self.job.source}, {rows} could not be learned: {error}") from error
-
 
 def _is_file(stream: Any) -> bool:
     """Whether a stream has an end that no writer can move: a file, or bytes in memory, and not a pipe."""
@@ -327,12 +316,3 @@ def _is_file(stream: Any) -> bool:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:  # it has no number: it is in memory
         return True
-
-
-def _joined(blocks: Sequence[Block]) -> Block:
-    """The rows of all blocks, with the bad rows and the notes of all."""
-    full = [block for block in blocks if len(block)]
-    rows = Block.joined(full) if full else blocks[0]
-    bad, read = [row for block in blocks for row in block.bad], sum(block.read for block in blocks)
-    notes = sum((block.notes for block in blocks if block.notes is not NO_NOTES), NO_NOTES)
-    return replace(rows, read=read, bad=bad, notes=notes)

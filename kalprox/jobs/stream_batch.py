@@ -197,11 +197,6 @@ class Batch:
 
     # ---- what becomes of the rows ----------------------------------------------------------------------
 
-    def learn(self, learner: Learner) -> None:
-        """Learn the rows whose target is there."""
-        if self.learned is not None:
-            learner.learn(self.learned)
-
     def learn_those_accepted(self, learner: Learner, jumped: float | None) -> None:
         """Learn the rows whose target is there. Those that the model refuses become bad rows.
 

@@ -10,12 +10,9 @@ from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.restoring import checked_places, from_json
-from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
-from kalprox.learning.state import State
 from kalprox.learning.step import Call
-from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.places import Cursor
@@ -32,9 +29,9 @@ class StreamingRun(FitRun):
         check(self.settings, way="one pass")
         self.learner = Learner(self.settings)
         self.quarantine.open()
-        if self.saved is not None and self.checkpoint is not None:
+        if self.saved is not None:
             header, arrays = self.saved
-            self.learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner
+            self.learner = TableModel.from_parts(str(self.checkpoint.file), header, arrays).learner
             with self.checkpoint.resuming():
                 cursor = from_json(Cursor, header["cursor"])
                 places = checked_places(header.get("held_places", []))
@@ -51,15 +48,14 @@ class StreamingRun(FitRun):
 
     def _save(self, cursor: Cursor) -> bool:
         """Write a checkpoint, if there is one and a row has been learned; return whether it was."""
-        job, learner = self.job, self.learner
-        if self.checkpoint is None or not learner.is_fitted:
+        job, learner, file = self.job, self.learner, self.checkpoint.file
+        if file is None or not learner.is_fitted:
             return False
         if not job.table.samples and learner.belief.predicts:
             learner.release_rows()
         header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
         held = {} if self.log is None else {"held_places": self.log.places}
-        rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)
-        self.save({**header, **held, "cursor": asdict(cursor)}, arrays, rebuilt)
+        self.save({**header, **held, "cursor": asdict(cursor)}, arrays, partial(TableModel.rebuilt, file))
         return True
 
     def score(self) -> dict[str, Any]:
@@ -70,16 +66,22 @@ class StreamingRun(FitRun):
         return {"rmse": float(score.rmse), "coverage": coverage, "changes": score.changes}
 
     def _learn(self, block: Block) -> None:
-        """Learn a block. Its outliers go to the log, if there is one, and its errors to the history."""
-        learner = self.learner
-        none = Tracking.none(likelihood=learner.settings.likelihood).score
-        self.learned, self.scored = learner.n_rows, learner.score if learner.is_fitted else none
+        """Learn a block in pieces, up to each point of the error history. Outliers go to the log, if there is one."""
+        learner, start = self.learner, 0
+        call = Call(in_turn=True, watch=None if self.log is None else self.log.watch)
         if self.log is not None:
             self.log.expect(block)
         try:
-            learner.learn(block, call=Call(in_turn=True, watch=self._watch))
+            while start < len(block):
+                history = self.record.history
+                stop = start + history.until_next(learner.n_rows, len(block) - start)
+                if (piece := block.part(start, min(stop, len(block)))).count:
+                    learner.learn(piece, call=call)
+                    history = history.after(learner.n_rows, learner.score)
+                    self.record = replace(self.record, history=history)
+                start = stop
         except TimeGoesBack as error:
-            file, row = block.place.names()[error.row]
+            file, row = block.place.names()[start + error.row]
             raise SourceError(f"{file}, row {row}: {error.why}") from error
         except ValueError as error:
             rows, files = block.place.rows, np.unique(block.place.file)
@@ -87,20 +89,3 @@ class StreamingRun(FitRun):
             if len(files) == 1:
                 where = f"{files[0]}, rows {rows.min()} to {rows.max()}"
             raise SourceError(f"{where} could not be learned: {error}") from error
-
-    def _watch(self, before: State, piece: Block, after: State, found: Innovations | None) -> None:
-        """Note the outliers among the rows that have been learned, and their errors up to each point of the history."""
-        if self.log is not None:
-            self.log.watch(before, piece, after)
-        if found is None:
-            return
-        errors, start, settings = self.record.history, 0, before.settings
-        whole = found.given is not None  # innovations of a bank are not cut
-        while start < len(piece):
-            stop = len(piece) if whole else min(len(piece), start + errors.until_next(self.learned))
-            part, some = piece.part(start, stop), found if whole else found.part(start, stop)
-            tracked = Tracking.none(likelihood=settings.likelihood)
-            scored = tracked.scored(settings, part, some, settings.counts(part.weights)).score
-            self.scored, self.learned, start = self.scored.merge(scored), self.learned + part.count, stop
-            errors = errors.after(self.learned, self.scored)
-        self.record = replace(self.record, history=errors)

@@ -99,12 +99,18 @@ class Block:
 
     @classmethod
     def joined(cls, blocks: Sequence["Block"]) -> "Block":
-        """The good rows of blocks one after the other; if some blocks have weights, those of the others are 1."""
-        if any(block.weights is not None for block in blocks):
-            blocks = [block.weighted() for block in blocks]
-        columns = {name: [getattr(block, name) for block in blocks] for name in _OF_ROWS}
+        """The rows of blocks one after the other, with the bad rows and the notes of all.
+
+        If some blocks have weights, those of the others are 1.
+        """
+        full: Sequence[Block] = [block for block in blocks if len(block)] or blocks[:1]
+        if any(block.weights is not None for block in full):
+            full = [block.weighted() for block in full]
+        columns = {name: [getattr(block, name) for block in full] for name in _OF_ROWS}
         of_rows: dict[str, Any] = {name: None if a[0] is None else concatenated(a) for name, a in columns.items()}
-        return cls(**of_rows)
+        bad = [row for block in blocks for row in block.bad]
+        notes = sum((block.notes for block in blocks if block.notes is not NO_NOTES), NO_NOTES)
+        return cls(**of_rows, read=sum(block.read for block in blocks), bad=bad, notes=notes)
 
     def weighted(self) -> "Block":
         """The block with weights, 1 if it had none."""

@@ -110,7 +110,7 @@ class Columns(TableColumns):
     @cached_property
     def names(self) -> list[str]:
         """The names of the columns of X, such as "distance" and "carrier=UA"."""
-        own = [name for feature in self.features for name in self._encoded_names(feature)]
+        own = [name for feature in self.features for name in self.encoded_names(feature)]
         return own if self._space is None else own + self._space.names
 
     @property
@@ -126,7 +126,7 @@ class Columns(TableColumns):
 
         The columns that features share come after all features.
         """
-        own = [i for i, feature in enumerate(self.features) for _ in self._encoded_names(feature)]
+        own = [i for i, feature in enumerate(self.features) for _ in self.encoded_names(feature)]
         return own if self._space is None else own + [len(self.features)] * self._space.size
 
     @cached_property
@@ -269,7 +269,7 @@ class Columns(TableColumns):
         numbers: dict[int, np.ndarray] = {}
         at = 0
         for name in self.features:
-            column, width = table.column(name), len(self._encoded_names(name))
+            column, width = table.column(name), len(self.encoded_names(name))
             if name in self.hashed:
                 hashes, codes, faults = hash_levels(column)
                 cells.note_hashed(name, self.hashed[name], hashes)
@@ -278,7 +278,7 @@ class Columns(TableColumns):
             elif name in self.shared:
                 continue  # all of them together, below
             elif name in self.categorical:
-                codes, faults = parse_levels(column, self._level_indices[name])
+                codes, faults = parse_levels(column, self.level_indices[name])
                 one_hot(codes, X[:, at : at + width])
                 if self.unseen == "zero":
                     faults = cells.without_unknown(name, faults)
@@ -314,7 +314,7 @@ class Columns(TableColumns):
         np.add.at(X, (rows, own.shape[1] + places), values)  # two features of a row may share a column
         return X
 
-    def _encoded_names(self, feature: str) -> list[str]:
+    def encoded_names(self, feature: str) -> list[str]:
         if feature in self.shared:
             return []
         if feature not in self.categorical and feature not in self.hashed:
@@ -328,7 +328,7 @@ class Columns(TableColumns):
         return self.categorical[feature]
 
     @cached_property
-    def _level_indices(self) -> dict[str, LevelIndex]:
+    def level_indices(self) -> dict[str, LevelIndex]:
         """For each categorical feature the column of each level; -1 for the reference level."""
         return {
             name: LevelIndex({level: i - (name in self.references) for i, level in enumerate(levels)})

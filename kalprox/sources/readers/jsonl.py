@@ -1,34 +1,32 @@
 """The reader of JSON lines: chunks parsed by pyarrow with known types, or line by line where pyarrow refuses."""
 
-import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from kalprox.base.checks import LARGEST
 from kalprox.sources.arrow import from_bytes, from_numpy, load, pa
-from kalprox.sources.cell_parsing import MISSING, NUMBER, certainly_exact, why_bad
+from kalprox.sources.cell_parsing import certainly_exact, parse_numbers
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers.base import RawBlock, Wanted
 from kalprox.sources.readers.text import BOM, Chunk, Lines, TextReader
 
-__all__ = ["JsonReader", "parse_lines"]
+__all__ = ["JsonReader", "WrittenNumber", "json_object", "lines_of", "parse_lines", "table_of"]
 
 _arrow_json = load("pyarrow.json")
-_PIECE = 1 << 17  # bytes of a chunk that are parsed together where pyarrow refuses the chunk
-_BOOLEAN, _INTEGER = pa.bool_(), pa.int64()
-_NUMBER = re.compile(NUMBER)
+_PIECE = 1 << 17  # bytes of lines that are parsed one by one where pyarrow refuses them
 _MINUS_ZERO = re.compile(rb"[:\s]-0[,}\s]")
 
 
-class _Number(str):
+class WrittenNumber(str):
     """A number as it is written in the file."""
+
+
+_DECODER = json.JSONDecoder(parse_int=WrittenNumber, parse_float=WrittenNumber, parse_constant=WrittenNumber)
 
 
 class JsonReader(TextReader):
@@ -51,37 +49,28 @@ class JsonReader(TextReader):
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first rows. A key is numeric where at least half of its values are numbers, else it is text."""
-        if (table := self._typed_head(rows)) is not None:
-            return table if names is None else table.select([key for key in names if key in table.column_names])
-        objects: list[dict[str, Any]] = []
+        lines: list[bytes] = []
         for chunk in self._lines(again=True):
-            for line in _lines(chunk.data) if chunk.fault is None else []:
-                if isinstance(read := _load(line), dict):
-                    objects.append(read)
-            if chunk.fault is Reason.TOO_LONG and not objects:
+            if chunk.fault is None:
+                lines += lines_of(chunk.data)
+            elif chunk.fault is Reason.TOO_LONG and not lines:
                 raise SourceError(
                     f"{self.name}: the first line does not end within {self.reading.max_record:,} bytes, the value of "
                     "max_record. Check that the file has one JSON object per line, or raise max_record."
                 )
-            if len(objects) >= rows:
+            if len(lines) >= rows:
                 break
-        there = dict.fromkeys(key for one in objects[:rows] for key in one)
-        keys = there if names is None else [key for key in names if key in there]
-        return pa.table({key: _column(key, objects[:rows]) for key in keys}) if objects else None
-
-    def _typed_head(self, rows: int) -> Any:
-        """The first rows parsed by pyarrow; None where some have keys or types that the first one does not have."""
-        tables: list[Any] = []
-        types: dict[str, Any] | None = None
-        for chunk in self._lines(again=True):
-            types = types or _types(chunk.data)
-            table = _read(chunk.data, types, unexpected="error") if types and chunk.fault is None else None
-            if table is None or not all(map(_is_exact, table.columns)):
-                return None
-            tables.append(table)
-            if sum(table.num_rows for table in tables) >= rows:
-                break
-        return pa.concat_tables(tables).slice(0, rows) if tables else None
+        del lines[rows:]
+        data = b"\n".join(lines)
+        types = _types(data)
+        table = _read(data, types, unexpected="error") if types else None
+        if table is None:  # some lines have keys or types that the first one does not have
+            objects = [found for line in lines if (found := json_object(line)) is not None]
+            keys = dict.fromkeys(key for one in objects for key in one)
+            table = pa.table({key: _column([one.get(key) for one in objects]) for key in keys}) if objects else None
+        if table is None or names is None:
+            return table
+        return table.select([key for key in names if key in table.column_names])
 
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from the byte `start` on; see `Reader`."""
@@ -94,51 +83,50 @@ class JsonReader(TextReader):
 
 def parse_lines(chunk: Chunk, wanted: Wanted) -> RawBlock:
     """The rows of a chunk of lines, each with a JSON object, or of a chunk with a fault."""
-    texts = [name for name in wanted.names if name not in wanted.numbers]
     if chunk.fault:
-        data = chunk.data.decode("utf-8", "backslashreplace")
-        bad = [Cell(0, "", chunk.fault, data[:80])]
-        table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
+        bad = [Cell(0, "", chunk.fault, chunk.data.decode("utf-8", "backslashreplace")[:80])]
+        table = pa.table({name: from_bytes([]) for name in wanted.names})
         return RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
-    return _by_pyarrow(chunk, wanted.numbers, texts) or _in_pieces(chunk, wanted.numbers, texts)
+    table, rows, bad = _parse(chunk.data, wanted)
+    read = len(rows) + sum(cell.column == "" for cell in bad)
+    return RawBlock(table, read, chunk.offset, rows, bad, chunk.sha256)
 
 
-def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list[Any]]) -> Any:
-    arrays = {name: _numbers(values[name]) for name in numbers}
-    return pa.table(arrays | {name: from_bytes(values[name]) for name in texts})
+def _parse(data: bytes, wanted: Wanted) -> tuple[Any, np.ndarray, list[Cell]]:
+    """The rows of some lines as a table, their positions among the lines, and what is bad.
+
+    Of lines that pyarrow refuses, those in the first half and those in the second are parsed by themselves, and so on.
+    """
+    if (table := _by_pyarrow(data, wanted)) is not None:
+        return table, np.arange(table.num_rows), []
+    half = data.find(b"\n", len(data) // 2) + 1
+    if len(data) <= _PIECE or half in (0, len(data)):
+        return _line_by_line(data, wanted)
+    (one, rows, bad), (other, more, worse) = _parse(data[:half], wanted), _parse(data[half:], wanted)
+    first = len(rows) + sum(cell.column == "" for cell in bad)
+    if one.schema != other.schema:
+        text = pa.schema(dict.fromkeys(wanted.names, pa.binary()))
+        one, other = (
+            half.cast(pa.schema(dict.fromkeys(wanted.names, pa.string()))).cast(text) for half in (one, other)
+        )
+    bad = [*bad, *(cell._replace(at=first + cell.at) for cell in worse)]
+    return pa.concat_tables([one, other]), np.concatenate([rows, first + more]), bad
 
 
-def _numbers(values: list[str | None]) -> Any:
-    """Numbers, given as they are written, as float64; or as text, which has all digits, where some may be rounded."""
-    column = _array(values, float, np.float64)
-    return (
-        column
-        if certainly_exact(column)
-        else from_bytes([None if value is None else value.encode() for value in values])
-    )
-
-
-def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock | None:
-    """The chunk parsed by pyarrow with the types of its first object; None where this cannot keep all digits."""
-    first = _types(chunk.data) or {}
-    types = {name: _BOOLEAN if first.get(name) == _BOOLEAN else pa.float64() for name in numbers}
-    types |= {name: first.get(name, pa.null()) for name in texts}
-    types |= {name: pa.string() for name in texts if types[name] in (pa.null(), pa.float64())}
-    if _INTEGER in types.values() and _MINUS_ZERO.search(chunk.data):  # which would lose its sign
+def _by_pyarrow(data: bytes, wanted: Wanted) -> Any:
+    """Lines parsed by pyarrow with the types of the first object; None where this cannot keep all digits."""
+    texts = [name for name in wanted.names if name not in wanted.numbers]
+    first, is_bool, text, number = _types(data) or {}, pa.bool_(), pa.string(), pa.float64()
+    types = {name: is_bool if first.get(name) == is_bool else number for name in wanted.numbers}
+    types |= {name: text if first.get(name, number) == number else first[name] for name in texts}
+    if pa.int64() in types.values() and _MINUS_ZERO.search(data):  # which would lose its sign
         return None
-    kinds = dict.fromkeys(numbers, pa.float64()) | dict.fromkeys(texts, pa.string())
-    table = _read(chunk.data, types, unexpected="ignore")
-    if table is not None and (long := [name for name in numbers if not _is_exact(table.column(name))]):
-        kinds |= dict.fromkeys(long, _INTEGER)  # integers have all their digits as such
-        table = _read(chunk.data, types | dict.fromkeys(long, _INTEGER), unexpected="ignore")
-    if table is None:
+    table = _read(data, types, unexpected="ignore")
+    if table is None or not all(
+        types[name] == is_bool or certainly_exact(table.column(name)) for name in wanted.numbers
+    ):
         return None
-    return RawBlock(table.cast(pa.schema(kinds)), table.num_rows, chunk.offset, sha256=chunk.sha256)
-
-
-def _is_exact(column: Any) -> bool:
-    """Whether a column of booleans, integers, text or floats certainly has all digits of its cells."""
-    return column.type != pa.float64() or certainly_exact(column)
+    return table.cast(pa.schema(dict.fromkeys(wanted.numbers, number) | dict.fromkeys(texts, text)))
 
 
 def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
@@ -146,9 +134,7 @@ def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
 
     `unexpected` is what becomes of other keys: "ignore" or "error".
     """
-    end = len(data)
-    while end and data[end - 1] in b"\r\n":
-        end -= 1
+    end = len(data.rstrip(b"\r\n"))
     text = np.frombuffer(data, np.uint8, end)
     newlines = np.flatnonzero(text == ord("\n"))
     before = text[newlines - 1]
@@ -168,131 +154,81 @@ def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
 
 def _types(data: bytes) -> dict[str, Any] | None:
     """The pyarrow types of the values of the first object, without those that are null, lists or objects."""
-    first = _load(data[: data.find(b"\n") + 1 or None])
-    if not isinstance(first, dict):
-        return None
-    types = {str: pa.string(), bool: _BOOLEAN}
-    found = {name: types.get(type(value)) for name, value in first.items()}
-    found |= {
-        name: _INTEGER if value.lstrip("-").isdigit() else pa.float64()
-        for name, value in first.items()
-        if isinstance(value, _Number)
-    }
-    return {name: kind for name, kind in found.items() if kind is not None}
+    types: dict[str, Any] = {}
+    first = json_object(data[: data.find(b"\n") + 1 or None])
+    for name, value in (first or {}).items():
+        if isinstance(value, WrittenNumber):
+            types[name] = pa.int64() if value.lstrip("-").isdigit() else pa.float64()
+        elif isinstance(value, str | bool):
+            types[name] = pa.string() if isinstance(value, str) else pa.bool_()
+    return None if first is None else types
 
 
-def _in_pieces(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
-    """The chunk cut into pieces, of which only those that pyarrow refuses are parsed line by line."""
-    ends = [chunk.data.find(b"\n", at) + 1 or len(chunk.data) for at in range(_PIECE, len(chunk.data), _PIECE)]
-    cuts = sorted({0, *ends, len(chunk.data)})
-    pieces = [chunk._replace(data=chunk.data[a:b]) for a, b in pairwise(cuts)]
-    parsed = [_by_pyarrow(piece, numbers, texts) or _line_by_line(piece, numbers, texts) for piece in pieces]
-    kinds = [one.table.schema.field(name).type for one in parsed for name in numbers]
-    if len(parsed) == 1:
-        return parsed[0]
-    if kinds != len(parsed) * kinds[: len(numbers)]:  # long integers, some of them among floats
-        return _line_by_line(chunk, numbers, texts)
-    schema = pa.schema(dict(zip(numbers, kinds, strict=False)) | dict.fromkeys(texts, pa.binary()))
-    first = np.cumsum([0, *(one.read for one in parsed)])
-    rows = [
-        at + (np.arange(one.read) if one.rows is None else one.rows) for at, one in zip(first, parsed, strict=False)
-    ]
-    bad = [cell._replace(at=int(at) + cell.at) for at, one in zip(first, parsed, strict=False) for cell in one.bad]
-    table = pa.concat_tables(one.table.cast(schema) for one in parsed)
-    return RawBlock(table, int(first[-1]), chunk.offset, np.concatenate(rows), bad, chunk.sha256)
+def _line_by_line(data: bytes, wanted: Wanted) -> tuple[Any, np.ndarray, list[Cell]]:
+    lines = lines_of(data)
+    objects = [json_object(line) for line in lines]
+    rows = np.flatnonzero([found is not None for found in objects])
+    table, cells = table_of([found for found in objects if found is not None], wanted)
+    bad = [cell._replace(at=int(rows[cell.at])) for cell in cells]
+    for at, found in enumerate(objects):
+        if found is None:
+            bad.append(Cell(at, "", Reason.NOT_JSON, lines[at][:80].decode("utf-8", "backslashreplace")))
+    return table, rows, bad
 
 
-def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
-    values: dict[str, list[Any]] = {name: [] for name in (*numbers, *texts)}
+def table_of(objects: Sequence[dict[str, Any]], wanted: Wanted) -> tuple[Any, list[Cell]]:
+    """Objects as a table of text, with numbers as they are written, and the cells that cannot be text."""
+    values: dict[str, list[bytes | None]] = {name: [] for name in wanted.names}
     bad: list[Cell] = []
-    rows: list[int] = []
-    at = -1
-    for at, line in enumerate(_lines(chunk.data)):
-        read = _load(line)
-        if not isinstance(read, dict):
-            bad.append(Cell(at, "", Reason.NOT_JSON, line[:80].decode("utf-8", "backslashreplace")))
-            continue
-        rows.append(at)
-        for name in numbers:
-            values[name].append(_number(read.get(name), at, name, bad))
-        for name in texts:
-            values[name].append(_text(read.get(name), at, name, bad))
-    return RawBlock(_table(numbers, texts, values), at + 1, chunk.offset, np.array(rows, np.int64), bad, chunk.sha256)
+    for at, found in enumerate(objects):
+        for name, cells in values.items():
+            value = found.get(name)
+            if isinstance(value, bool) and name in wanted.numbers:
+                value = str(int(value))
+            elif isinstance(value, list | dict) and name not in wanted.numbers:
+                bad.append(Cell(at, name, Reason.NOT_TEXT, json.dumps(value)[:80]))
+                value = None
+            cells.append(_text(value))
+    return pa.table({name: from_bytes(cells) for name, cells in values.items()}), bad
 
 
-def _lines(data: bytes) -> list[bytes]:
+def lines_of(data: bytes) -> list[bytes]:
+    """The lines that are not blank."""
     return [line for line in data.split(b"\n") if line.strip()]
 
 
-def _load(line: bytes) -> Any:
-    """The value of a line, numbers as written; None where the line is not JSON. Bytes that are not UTF-8 are kept."""
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The object in a line, with numbers as they are written; None if there is none. Bytes that are not UTF-8 stay."""
     try:
-        text = line.strip().decode("utf-8", "surrogateescape")
-        return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+        found = _DECODER.decode(line.strip().decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
 
 
-def _number(value: Any, at: int, name: str, bad: list[Cell]) -> str | None:
-    """A number as it is written, also as text, as in CSV; booleans as 1 and 0."""
-    if value is None or isinstance(value, bool):
-        return value if value is None else str(int(value))
-    if isinstance(value, str) and value in MISSING:
-        return None
-    if isinstance(value, str) and _NUMBER.match(value):
-        value = _Number(value.strip())
-    number = float(value) if isinstance(value, _Number) else None
-    if isinstance(value, _Number) and number is not None and abs(number) <= LARGEST:
-        return value
-    reason = Reason.NOT_NUMBER if number is None else why_bad(number)
-    bad.append(Cell(at, name, reason, _shown(value)))
-    return None
+def _text(value: Any) -> bytes | None:
+    """A value as text. That the bytes of a text are UTF-8 is checked when cells are parsed."""
+    if value is None or isinstance(value, str):
+        return None if value is None else _encoded(value)
+    return json.dumps(value).encode("utf-8", "backslashreplace")
 
 
-def _text(value: Any, at: int, name: str, bad: list[Cell]) -> bytes | None:
-    """Text as bytes, numbers and booleans as written. That the bytes are UTF-8 is checked when cells are parsed."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape" if _has_only_escaped_bytes(value) else "surrogatepass")
-    bad.append(Cell(at, name, Reason.NOT_TEXT, _shown(value)))
-    return None
+def _encoded(value: str) -> bytes:
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a pair that an escape said
+        return value.encode("utf-8", "surrogatepass")
 
 
-def _has_only_escaped_bytes(value: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in value)
-
-
-def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode("utf-8", "backslashreplace").decode()[:80]
-
-
-def _column(key: str, objects: list[dict[str, Any]]) -> Any:
+def _column(values: list[Any]) -> Any:
     """The values of a key as a column of numbers or text, or of lists where some values are lists or objects."""
-    values = [value for one in objects if (value := one.get(key)) is not None]
-    numbers = sum(isinstance(value, bool | _Number) for value in values)
-    if values and all(isinstance(value, bool) for value in values):
-        return _array([one.get(key) for one in objects], bool, np.bool_)
-    if 2 * numbers >= len(values):
-        return _typed_numbers([_number(one.get(key), 0, key, []) for one in objects])
-    if any(isinstance(value, list | dict) for value in values):
-        return pa.nulls(len(objects), pa.list_(pa.null()))
-    return from_bytes([_text(one.get(key), 0, key, []) for one in objects])
-
-
-def _typed_numbers(values: list[str | None]) -> Any:
-    """Numbers as integers where all are, so that none of their digits is lost, else as float64."""
-    for kind in (np.int64, np.uint64):
-        with contextlib.suppress(ValueError, OverflowError):
-            return _array(values, int, kind)
-    return _array(values, float, np.float64)
-
-
-def _array(values: Sequence[Any], convert: Callable[[Any], Any], kind: type) -> Any:
-    """The converted values as an Arrow array of this type of NumPy's; None is null."""
-    null = [value is None for value in values]
-    cells = [convert(0 if value is None else value) for value in values]
-    return from_numpy(np.array(cells, kind), np.array(null, bool))
+    filled = [value for value in values if value is not None]
+    numbers = sum(isinstance(value, bool | WrittenNumber) for value in filled)
+    if filled and all(isinstance(value, bool) for value in filled):
+        null = np.array([value is None for value in values])
+        return from_numpy(np.array(values, bool), null)
+    if 2 * numbers >= len(filled):
+        return from_numpy(parse_numbers(from_bytes([_text(value) for value in values]))[0])
+    if any(isinstance(value, list | dict) for value in filled):
+        return pa.nulls(len(values), pa.list_(pa.null()))
+    return from_bytes([_text(value) for value in values])

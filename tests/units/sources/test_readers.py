@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kalprox.sources import prefetch
-from kalprox.sources.arrow import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers import Reading, jsonl
@@ -259,12 +258,6 @@ def test_chunks_are_parsed_side_by_side_while_blocks_are_learned(tmp_path, monke
     assert np.array_equal(np.concatenate([block.y for block in found]), np.arange(5000))
 
 
-MIXED = [
-    {"y": 1.5, "x": 2, "on": True, "level": "a", "code": 7, "flag": False},
-    {"y": -2, "x": None, "on": False, "level": None, "code": -12, "flag": True},
-    {"y": 3e2, "on": None, "x": 4.25, "level": "é\n", "code": None, "flag": True},
-    {"y": 0, "x": 5, "on": True, "level": "", "code": 2**53 + 1, "flag": True},
-]
 LONG = [{"y": i, "id": 2**53 + i, "x": i / 7} for i in range(50)]
 
 
@@ -273,30 +266,12 @@ def json_file(tmp_path, rows):
     return file
 
 
-def test_json_with_booleans_and_whole_levels_is_parsed_in_blocks_and_not_line_by_line(tmp_path, monkeypatch):
-    file = json_file(tmp_path, MIXED * 10)
-    wanted = Wanted(("y", "x", "flag"), ("level", "on", "code"))
-
-    def blocks():
-        with closing(Reading().open(file)) as opened:
-            return [(raw.table.to_pydict(), raw.read, raw.bad) for raw in opened.blocks(wanted)]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(jsonl, "_read", lambda *args, **options: None)
-        expected = blocks()
-    monkeypatch.setattr(jsonl, "_line_by_line", lambda *args: pytest.fail("line by line"))
-    [(found, read, bad)], [(by_line, *_)] = blocks(), expected
-    assert read == 40 and bad == [] and found["code"][:4] == ["7", "-12", None, "9007199254740993"]
-    assert found == {name: [x.decode() if isinstance(x, bytes) else x for x in by_line[name]] for name in by_line}
-
-
-def test_json_with_long_integers_is_parsed_in_blocks_and_its_rounded_cells_are_said(tmp_path, monkeypatch):
+def test_json_with_long_integers_says_which_cells_were_rounded(tmp_path, monkeypatch):
     columns = Columns("y", numeric=("id", "x"))
     table = Table([json_file(tmp_path, LONG)], columns)
     with monkeypatch.context() as patch:
         patch.setattr(jsonl, "_read", lambda *args, **options: None)
         [expected] = table.blocks()
-    monkeypatch.setattr(jsonl, "_line_by_line", lambda *args: pytest.fail("line by line"))
     [found] = table.blocks()
     assert np.array_equal(found.X, expected.X) and found.notes == expected.notes
     assert found.notes.rounded["id"].count == 25
@@ -308,8 +283,8 @@ def test_only_lines_around_a_bad_one_are_read_one_by_one(tmp_path, monkeypatch):
     rows[10_000], rows[20_000], rows[30_000] = '{"y": oops}', "", '{"y": 1, "x": "no", "c": 2}'
     (file := tmp_path / "a.jsonl").write_text("\n".join(rows))
     columns = Columns("y", numeric=("x",), categorical={"c": ("a", "b")}, unseen="reject")
-    loads, load = [], jsonl._load
-    monkeypatch.setattr(jsonl, "_load", lambda line: loads.append(1) or load(line))
+    loads, load = [], jsonl.json_object
+    monkeypatch.setattr(jsonl, "json_object", lambda line: loads.append(1) or load(line))
     found = list(Table([file], columns).blocks())
     assert [(row.row, row.column, row.value) for block in found for row in block.bad] == [
         (10_001, "", '{"y": oops}'),
@@ -330,32 +305,6 @@ def test_a_level_of_another_type_than_the_first_one_is_kept_as_it_is_written(tmp
     bad = cell.startswith("[")
     assert raw.table.column("code").to_pylist() == [b"7", None if bad else cell.strip('"').encode()]
     assert [(one.at, one.column) for one in raw.bad] == ([(1, "code")] if bad else [])
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        MIXED,
-        [{"a": 1, "b": "x"}, {"b": "y", "a": 2}, {"a": None}],
-        [{"a": 1}, {"a": 2.5}],
-        [{"a": 1}, {"a": "x"}, {"a": "y"}],
-        [{"a": 1}, {"b": 2}],
-        [{"a": None}, {"a": 2}],
-        [{"a": 2**63}, {"a": 2**53 + 1}],
-        [{"a": [1]}, {"a": 2}],
-        [{"a": 1e300}, {"a": float("nan")}],
-        [{"a": "2020-01-01"}, {"a": "2020-01-01 10:00:00"}],
-    ],
-)
-def test_the_first_rows_of_json_are_the_same_parsed_in_blocks_or_line_by_line(tmp_path, monkeypatch, rows):
-    with closing(Reading().open(json_file(tmp_path, rows))) as opened:
-        found = opened.head(None, 100)
-        monkeypatch.setattr(jsonl, "_read", lambda *args, **options: None)
-        expected = opened.head(None, 100)
-        assert opened.head(["a"], 100).column_names == ["a"] * ("a" in found.column_names)
-    assert found.column_names == expected.column_names and found.num_rows == expected.num_rows
-    for name in found.column_names:
-        assert plain(found.column(name)).equals(plain(expected.column(name)))
 
 
 def test_the_limit_of_a_record_is_an_option_of_tables(tmp_path):
