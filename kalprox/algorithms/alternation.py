@@ -13,8 +13,6 @@ __all__ = ["descend_jointly"]
 _ROUGH = 1e-2  # the first tolerance of theta, relative, which falls with the steps of the parameter
 _FIRST = 0.05  # and no more than as many standard errors
 _FAR = np.log(10.0)  # the largest step of the log of the parameter
-_NEAR = 0.1  # steps below this are not kept within the interval in which the solution lies, found with a rough theta
-_STEADY = 1.5  # the largest factor between two slopes of a score that confirm each other
 _ROUNDING = 64  # times the rounding error, below which a step of the parameter cannot be found
 
 
@@ -81,34 +79,26 @@ def _alternate(
 ) -> tuple[Point, float, float]:
     if problem.given.parameter is None or _value(problem.given) is not None:
         return *descend(problem, point, max_passes, tol, straight=straight), 0.0
-    eps = point.eps
-    enough = max(tol, _ROUNDING * eps)
-    low, high, share, before, secant = -np.inf, np.inf, 1.0, None, np.nan
-    least = float(np.log(max(problem.given.bounds[0], eps * problem.likelihood.numbers[0])))
+    enough = max(tol, _ROUNDING * point.eps)
+    share, before = 1.0, None
+    least = max(problem.given.bounds[0], point.eps * problem.likelihood.numbers[0])
     while True:
         inner = max(tol, share * _rough(problem, point))
         point, left = descend(problem, point, max_passes, inner, straight=straight)
         straight = True
         phi, score, slope = _score(problem, point)
-        low, high = (phi, high) if score > 0 else (low, phi)
-        if high - low < _NEAR:  # found with a rough theta
-            low, high = -np.inf, np.inf
         if before is not None and phi != before[0]:
-            last, secant = secant, (before[1] - score) / (phi - before[0])
-            steady = last < _STEADY * secant and 0 < secant < _STEADY * last  # not the noise of a rough theta
-            slope = secant if steady or slope / 4 < secant < 4 * slope else slope
-        with np.errstate(over="ignore"):
-            goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
-        if abs(goal - phi) > _NEAR and not low < goal < high:
-            goal = (low + high) / 2
-        goal = float(np.clip(goal, least, np.log(problem.given.bounds[1])))  # of an exact fit the scale is rounding
+            secant = (before[1] - score) / (phi - before[0])
+            slope = secant if slope / 4 < secant < 4 * slope else slope  # not the noise of a rough theta
+        goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
+        # Of an exact fit the scale is rounding.
+        goal = float(np.clip(goal, np.log(least), np.log(problem.given.bounds[1])))
         change = abs(goal - phi)
         if (change <= enough and inner <= tol) or problem.passes >= max_passes:
             return point, left, change if change > enough else 0.0
-        share = min(1.0, change) if change > enough else 0.0
+        share = 0.0
         if change > enough:
-            before = phi, score
-            old = problem.likelihood
+            share, before, old = min(1.0, change), (phi, score), problem.likelihood
             problem.likelihood = replace(old, **{str(old.parameter): float(np.exp(goal))})  # type: ignore[type-var]
             trial = problem.at(point.theta)
             if trial is None:  # not finite with this parameter
