@@ -1,14 +1,30 @@
-"""The interface of an algorithm, and what its first state is made of, checked."""
+"""The interface of an algorithm, the problem that a proximal filter solves, and checks of what both are given."""
 
+from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from kalprox.base.arrays import Array, Partial, brief, cast, eager, is_traced, namespace, pytree, static
-from kalprox.base.checks import check_vector
+from kalprox.base.arrays import Array, Partial, brief, cast, eager, is_traced, masked, namespace, pytree, static
+from kalprox.base.checks import check_finite, check_floating, check_positive, check_same_length, check_vector
+from kalprox.base.control import compiled
 from kalprox.covariance import Covariance, Dense
+from kalprox.forgetting import Forgetting
+from kalprox.information.linearized import Expansion
+from kalprox.likelihoods import Likelihood
+from kalprox.models import Model
+from kalprox.regularizers import Regularizer
 
-__all__ = ["Algorithm", "start_covariance", "start_mean"]
+__all__ = [
+    "Algorithm",
+    "Problem",
+    "are_fine",
+    "check_expansion",
+    "checked_rows",
+    "start_covariance",
+    "start_mean",
+]
 
 
 @pytree
@@ -75,3 +91,85 @@ def start_covariance(v0: Any, mean: Array) -> Covariance:
         with eager():
             V.check(len(mean))
     return V
+
+
+@pytree
+class Problem:
+    """The objective, the forgetting factor, and the memory limit of the warm-up."""
+
+    model: Model
+    likelihood: Likelihood
+    regularizer: Regularizer
+    gamma: Any  # the noise precision; None if the noise variance is learned
+    forget: Any  # the factor by which every new row multiplies the weights of earlier rows
+    warmup: int = static()  # bytes
+    weight_kind: str = static(default="frequency")  # what the weights of the rows mean
+
+    @property
+    def exact(self) -> bool:
+        """Whether one pass is exact: a linear model with a quadratic loss."""
+        return self.model.linear and self.likelihood.quadratic
+
+    @property
+    def by_time(self) -> bool:
+        """Whether rows are forgotten by time, so that every row needs one."""
+        return isinstance(self.forget, Forgetting) and self.forget.needs_times
+
+
+def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True) -> Array:
+    """Check that the block consists of finite numbers, and return the weights.
+
+    With `look` False the values of JAX arrays are not looked at: a program that learns the rows does so, by `are_fine`,
+    and an accelerator need not be waited for.
+    """
+    for name, a in (("X", X), ("y", y)):
+        check_floating(name, a)
+    check_same_length(X, y)
+    if weights is None:
+        xp = namespace(X, y)
+        weights = xp.ones(len(y), y.dtype) if xp is np or is_traced(X, y) else _ones(len(y), np.dtype(y.dtype), xp)
+    jax_arrays = namespace(X, y, weights) is not np and not is_traced(X, y, weights)
+    if jax_arrays and np.shape(weights) == (len(y),) and (not look or _are_fine(X, y, weights)):
+        return weights
+    check_positive("weights", weights, strict=False)
+    for name, a in (("X", X), ("y", y)):
+        check_finite(name, masked(weights, a))
+    return weights
+
+
+@lru_cache(maxsize=16)
+def _ones(n: int, dtype: np.dtype, xp: ModuleType) -> Array:
+    """Return ones as a JAX array, made once: an accelerator takes as long for them as for a small product.
+
+    They are numbers also in a program that is traced, and that closes over the rows.
+    """
+    import jax
+
+    with jax.ensure_compile_time_eval():
+        return xp.ones(n, dtype)
+
+
+def _are_fine(X: Array, y: Array, weights: Array) -> bool:
+    """Return what `are_fine` computes for JAX arrays of numbers, also in a program that closes over them."""
+    import jax
+
+    with jax.ensure_compile_time_eval():
+        return bool(compiled(are_fine)(X, y, weights))
+
+
+def are_fine(X: Array, y: Array, weights: Array) -> Array:
+    """Whether all numbers are finite and no weight is negative: the checks of `checked_rows` as one program."""
+    finite = [namespace(a).isfinite(a).all() for a in (weights, masked(weights, X), masked(weights, y))]
+    return (weights >= 0).all() & finite[0] & finite[1] & finite[2]
+
+
+def check_expansion(at: Expansion, rows: int) -> None:
+    """Raise a ValueError if the model has no finite value or derivative at the current estimate in some row."""
+    if is_traced(at.targets, at.D):
+        return
+    bad = ~np.isfinite(np.asarray(at.targets) + np.asarray(at.D).sum(axis=1)).reshape(rows, -1).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"The model has no finite value or derivative at the current estimate in row(s) "
+            f"{', '.join(map(str, np.flatnonzero(bad)[:5]))} of the block, which is rejected. Remove these rows first."
+        )

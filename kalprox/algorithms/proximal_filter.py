@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
+from kalprox.algorithms.base import Algorithm, Problem, check_expansion, checked_rows, start_covariance, start_mean
 from kalprox.algorithms.parameters import first_numbers, next_numbers, parameter_matters
-from kalprox.algorithms.problem import Problem, check_expansion, checked_rows
 from kalprox.algorithms.state import ProximalState, with_block
 from kalprox.algorithms.warmup import (
     MAX_CHANGE,

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox.algorithms.alternation import descend_jointly
-from kalprox.algorithms.descent import Point, Problem
+from kalprox.algorithms.descent import Point, Problem, descend_jointly
 from kalprox.base.arrays import Array, brief
 from kalprox.base.checks import check_is, check_positive, check_vector
 from kalprox.display.progress import progress_bar

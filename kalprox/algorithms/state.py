@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.algorithms.base import Problem
 from kalprox.algorithms.parameters import learned_by, outliers_of
-from kalprox.algorithms.problem import Problem
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import HeldRows, refine_held, skew_of
 from kalprox.base.arrays import Array, brief, is_traced, pytree, static

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.algorithms.base import Algorithm, start_mean
-from kalprox.algorithms.problem import Problem, checked_rows
+from kalprox.algorithms.base import Algorithm, Problem, checked_rows, start_mean
 from kalprox.algorithms.state import FilterState
 from kalprox.base.arrays import Array, Partial, asarray_like, brief, is_traced, namespace, pytree, static
 from kalprox.base.checks import check_positive, concrete

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kalprox.algorithms.base import Problem, are_fine, check_expansion, checked_rows
 from kalprox.algorithms.parameters import first_numbers, next_numbers, warn_of_outliers
-from kalprox.algorithms.problem import Problem, are_fine, check_expansion, checked_rows
 from kalprox.base.arrays import Array, asarray_like, is_traced, masked, namespace
 from kalprox.base.control import call_jax, compiled, on_cpu, select, while_loop, window
 from kalprox.information.linearized import Expansion, Spread, expand

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from kalprox.base.tree import Saved, Sizes
-from kalprox.learning.bank import Bank
+from kalprox.learning.bank import Bank, core_type, restored_member, wrapped
 from kalprox.learning.bank_rows import BankRows
 from kalprox.learning.changing import check_change
 from kalprox.learning.exact import Exact
 from kalprox.learning.laplace import fit_with_chosen_alpha
-from kalprox.learning.members import core_type, restored_member, wrapped
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings

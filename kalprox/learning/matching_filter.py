@@ -8,11 +8,9 @@ from which `kalprox.algorithms.proximal_filter.take_matched` folds the row later
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
@@ -25,7 +23,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
 from kalprox.sources import Block
 
-__all__ = ["ClassFilter", "MatchedFilter", "MatchingFilter", "filter_after", "followed", "matched_innovations"]
+__all__ = ["ClassFilter", "LikelihoodFilter", "MatchingFilter", "filter_after", "followed", "matched_innovations"]
 
 _NOISE = Noise.known(1.0)
 _CHUNK = 1024  # rows predicted at a time
@@ -157,102 +155,6 @@ class ClassFilter(MatchingFilter):
             return self.likelihood.predict(f[None], (V @ V.T)[None], _NOISE)
         f, S = map(np.concatenate, zip(*self._outputs(X), strict=True))
         return self.likelihood.predict(f, S, _NOISE)
-
-
-@dataclass(eq=False)
-class MatchedFilter(LikelihoodFilter):
-    """The precision of theta and its product with the estimate, updated in place by rows that are learned by matching.
-
-    Each row is replaced by a least-squares problem with the mean and the variance that the loss gives the output of the
-    model (`Likelihood.matched_row`). The rows fade, and the prior does not: a row costs O(p^3 / 3), one Cholesky
-    factorisation.
-
-    Attributes
-    ----------
-    design : Design
-    likelihood : Likelihood
-    prior : array of shape (p, p)
-        The precision that the prior and the penalty give without any rows. In column-major order.
-    A : array of shape (p, p)
-        The precision that the rows have added. In column-major order.
-    b : array of shape (p,)
-        The same times the estimate: (prior + A) theta = b.
-    rows : float
-        The number of rows, as much as forgetting has left of each.
-    forget, step : float
-        What every row multiplies the weights of earlier ones by, and the variance of the steps of the intercept before
-        each row.
-    """
-
-    design: Design
-    likelihood: Likelihood
-    prior: Array
-    A: Array
-    b: Array
-    rows: float
-    forget: float
-    step: float
-    U: Array | None = None  # the Cholesky factor of prior + A; None if rows have come since
-    theta: Array | None = None
-
-    compiled: ClassVar[None] = None
-    keeps_digits: ClassVar[bool] = True
-
-    def copy(self) -> "MatchedFilter":
-        """Return a filter that later rows of this one do not change. O(p^2)."""
-        return replace(self, A=self.A.copy("F"), b=self.b.copy())
-
-    def estimate(self) -> tuple[Array, Array]:
-        """Return the estimate and the Cholesky factor of the precision."""
-        if self.U is None or self.theta is None:
-            self.U, failed = dpotrf(self.A + self.prior, lower=0, clean=0, overwrite_a=1)
-            if failed:
-                raise ValueError("The precision of the coefficients is not positive: scale the columns of X.")
-            self.theta = dpotrs(self.U, self.b, lower=0)[0]
-        return self.theta, self.U
-
-    def follow(
-        self, x: Array, y: float, weight: float = 1.0, count: float = 1.0, *, own: float = 1.0
-    ) -> tuple[float, float]:
-        """Learn a row x of shape (d,), and return the output before that, and its variance.
-
-        Raise a ValueError, and learn nothing, if the model has no finite value there.
-        """
-        (theta, U), x = self.estimate(), self.design.put_row(x, np.empty(len(self.b)))
-        f, variance = float(x.dot(theta)), float(x.dot(dpotrs(U, x, lower=0)[0]))
-        if weight == 0:
-            return f, variance
-        found = math.isfinite(f + variance)
-        target, curvature = self.likelihood.matched_row(y, f, variance) if found else (math.nan, math.nan)
-        if not math.isfinite(target + curvature):
-            raise ValueError(
-                "The model has no finite value or derivative at the current estimate in a row of the block, which is "
-                "rejected. Remove such rows first."
-            )
-        left, worth = self.forget**weight, weight
-        if self.forget != 1:  # see `kalprox.sources.forgetting`
-            worth = (1 - left) / (1 - self.forget)
-            self.A *= left
-            self.b *= left
-        dger(worth * curvature, x, x, a=self.A, overwrite_a=1)
-        self.b += (worth * curvature * (f + target)) * x
-        if self.step:  # a walk of the first coordinate takes from the precision what it knew of that
-            a = self.A[:, 0].copy()
-            share = self.step / (1 + self.step * a[0])
-            self.b -= (share * self.b[0]) * a
-            dger(-share, a, a, a=self.A, overwrite_a=1)
-        self.rows, self.U = left * self.rows + worth, None
-        return f, variance
-
-    def output(self, X: Array) -> tuple[Array, Array]:
-        """Return the output for rows of X, and its variance, shape (n,)."""
-        theta, U = self.estimate()
-        inputs = self.design.rows(X)
-        return inputs @ theta, np.einsum("ij,ji->i", inputs, dpotrs(U, inputs.T, lower=0)[0])
-
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X."""
-        return self.likelihood.predict(*self.output(X), _NOISE)
 
 
 def followed(live: MatchingFilter, rows: Block) -> list[Array]:
