@@ -129,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "the bank mixes without its past",
-        "learning/bank_weights.py",
+        "learning/mixed.py",
         "w = _sharing(len(p), count) @ (self.joint * p).ravel()",
         "w = _sharing(len(p), count) @ (0 * self.joint + p).ravel()",
         "test_drifting_rows.py",

@@ -9,7 +9,7 @@ from kalprox.algorithms.refine import Refined
 from kalprox.base.arrays import Array, is_traced, namespace
 from kalprox.information.linearized import Expansion, Spread, errors_of, expand, sums_of
 from kalprox.likelihoods import Likelihood
-from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.base import Learned
 from kalprox.models import Model
 from kalprox.sources import Block
 

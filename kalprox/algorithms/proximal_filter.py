@@ -19,19 +19,20 @@ import numpy as np
 
 from kalprox.algorithms.base import Algorithm, Problem, check_expansion, checked_rows, start_covariance, start_mean
 from kalprox.algorithms.parameters import first_numbers, next_numbers, parameter_matters
-from kalprox.algorithms.state import ProximalState, with_block
-from kalprox.algorithms.warmup import (
+from kalprox.algorithms.state import (
     MAX_CHANGE,
     MAX_LEVERAGE,
     ROBUST_ROWS,
     TOL,
     HeldRows,
+    ProximalState,
     WarmupCutShort,
     bytes_of,
     counted,
     far_rows,
     leverages,
     refine_held,
+    with_block,
 )
 from kalprox.base.arrays import Array, Partial, is_traced, masked, namespace, tree_map
 from kalprox.base.checks import check_positive, concrete
@@ -268,7 +269,7 @@ def take_matched(state: ProximalState, block: Block, matched: Array) -> Proximal
         The rows, with weights.
     matched : array of shape (b, 2 m (m + 1)), for m outputs
         The outputs of the model before each row, their covariances, and the targets and the rows of the least-squares
-        problem as which it was learned: what `learn` of the filters in `kalprox.learning.matching_filter` returns.
+        problem as which it was learned: what `learn` of the filters in `kalprox.learning.matched` returns.
     """
     p, weights, y = state.problem, block.weights, block.y.reshape(len(block), -1)
     assert weights is not None and state.held is None

@@ -14,9 +14,8 @@ from kalprox.calibration import Calibration, ChangePoint
 from kalprox.display.html import card, facts, first_rows
 from kalprox.display.html import table as html_table
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.learning.bank_weights import ForgetWeights
 from kalprox.learning.headline import headline
-from kalprox.learning.mixed import MixedBelief
+from kalprox.learning.mixed import ForgetWeights, MixedBelief
 from kalprox.learning.summary import Summary, about_noise, about_penalty
 from kalprox.likelihoods import Likelihood
 

@@ -24,7 +24,7 @@ from kalprox.large.information import Structured
 from kalprox.large.posterior import StructuredPosterior
 from kalprox.large.prox import ridge_of
 from kalprox.large.step import Found, learn_pieces, learns_compiled
-from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.base import Learned
 from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block

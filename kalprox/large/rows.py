@@ -21,7 +21,7 @@ from kalprox.large.conjugate_gradients import Operator, Product, conjugate_gradi
 from kalprox.large.information import Structured, piece_rows
 from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
-from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.base import Learned
 from kalprox.solvers.newton import halved
 
 __all__ = ["LearnedRows", "Rows", "learn_rows", "minimiser", "moved_intercept"]

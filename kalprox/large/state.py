@@ -29,7 +29,7 @@ from kalprox.learning.state import FIRST_PIECE, Core, check_any_row
 from kalprox.learning.targets import Seen, Targets, check_targets
 from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
 from kalprox.likelihoods import Likelihood
-from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.base import Learned
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
 from kalprox.solvers.curvature import diagonal_curvature

@@ -28,7 +28,7 @@ from kalprox.large.posterior import StructuredPosterior
 from kalprox.large.prox import minimise
 from kalprox.large.sparse_rows import Weighed
 from kalprox.likelihoods import Likelihood
-from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.base import Learned
 from kalprox.models import Linear, Model, Predictor, padded_length
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.newton import halved

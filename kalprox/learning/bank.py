@@ -10,13 +10,12 @@ from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, state
 from kalprox.calibration.blocks import Given
 from kalprox.forgetting import ByRow, Forgetting, RandomWalk
-from kalprox.learning.bank_weights import Odds, WeightRecord
 from kalprox.learning.chosen_alpha import ChosenAlpha
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.matched import Matched
-from kalprox.learning.mixed import MixedBelief
+from kalprox.learning.mixed import MixedBelief, Odds, WeightRecord
 from kalprox.learning.rules import check
 from kalprox.learning.sandwiched import Sandwiched
 from kalprox.learning.settings import Settings
@@ -66,7 +65,7 @@ class Bank(Core):
     """Beliefs that learn the same rows and forget them in different ways, and the probability of each.
 
     After every row the probability of a member is multiplied by what it had predicted for that row; see
-    `kalprox.learning.bank_weights.Odds`. With several targets, each has weights of its own: one target may drift where
+    `kalprox.learning.mixed.Odds`. With several targets, each has weights of its own: one target may drift where
     another does not. How the mixture is read is the subject of `MixedBelief`.
 
     Any division of the rows into batches gives the same members up to rounding. It gives the same weights up to

@@ -13,8 +13,8 @@ from kalprox.base.checks import check_usable_rows
 from kalprox.base.pickling import PickledFields
 from kalprox.kernel.followers import CompiledBank
 from kalprox.learning.bank import Bank
-from kalprox.learning.bank_weights import RATES, SHARE_OF_RATES, Odds
 from kalprox.learning.innovations import Innovations
+from kalprox.learning.mixed import RATES, SHARE_OF_RATES, Odds
 from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking

@@ -16,8 +16,7 @@ from kalprox.algorithms.proximal_filter import (
     take_matched,
     with_prior,
 )
-from kalprox.algorithms.state import ProximalState
-from kalprox.algorithms.warmup import HeldRows
+from kalprox.algorithms.state import HeldRows, ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
@@ -25,7 +24,7 @@ from kalprox.learning.design import Design, Moments
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning, noise_variance
-from kalprox.learning.matching_filter import filter_after, followed, matched_innovations
+from kalprox.learning.matched import filter_after, followed, matched_innovations
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows, mean_skew
 from kalprox.learning.passes import faded_source, filter_of, fitted_in_passes, forget_of
 from kalprox.learning.path import Path

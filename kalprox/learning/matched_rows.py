@@ -10,7 +10,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable_rows
 from kalprox.learning.innovations import Innovations, in_stds
 from kalprox.learning.linearised import Linearised, filter_has_moved, filter_origin
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, filter_after, followed, matched_innovations
+from kalprox.learning.matched import ClassFilter, MatchingFilter, filter_after, followed, matched_innovations
 from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State

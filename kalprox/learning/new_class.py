@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from kalprox.algorithms.proximal_filter import with_prior
-from kalprox.algorithms.warmup import HeldRows
+from kalprox.algorithms.state import HeldRows
 from kalprox.base.arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design, Moments

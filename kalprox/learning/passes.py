@@ -10,8 +10,7 @@ import numpy as np
 from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.proximal_filter import proximal_filter
 from kalprox.algorithms.refine import refine
-from kalprox.algorithms.state import ProximalState
-from kalprox.algorithms.warmup import skew_of
+from kalprox.algorithms.state import ProximalState, skew_of
 from kalprox.base.arrays import Array
 from kalprox.learning.design import Design
 from kalprox.learning.rules import check

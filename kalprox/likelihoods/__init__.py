@@ -1,12 +1,10 @@
 """Likelihoods: the distribution of observations y given the output f = h(theta, x) of the model."""
 
-from kalprox.likelihoods.amounts import Gamma
 from kalprox.likelihoods.base import Likelihood
-from kalprox.likelihoods.classes import Bernoulli, Categorical
-from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
+from kalprox.likelihoods.classes import Bernoulli, Binomial, Categorical
+from kalprox.likelihoods.counts import Gamma, NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
 from kalprox.likelihoods.robust import Contaminated, Huber, Student
-from kalprox.likelihoods.successes import Binomial
 
 __all__ = [
     "Bernoulli",

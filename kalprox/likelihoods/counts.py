@@ -1,4 +1,4 @@
-"""Counts: Poisson observations, with or without more dispersion than Poisson's."""
+"""Counts and positive amounts, with the log of the mean as the output of the model."""
 
 import math
 from typing import Any, ClassVar
@@ -7,9 +7,9 @@ import numpy as np
 
 from kalprox.base.arrays import Array, certainly, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood, Outcomes
-from kalprox.predictive import Counts, FromMoments
+from kalprox.predictive import Amounts, Counts, FromMoments
 
-__all__ = ["NegativeBinomial", "Poisson", "QuasiPoisson", "rate"]
+__all__ = ["Gamma", "NegativeBinomial", "Poisson", "QuasiPoisson", "rate"]
 
 
 @pytree
@@ -196,3 +196,46 @@ _FIRST = 1e-3  # the smallest dispersion that a fit starts with: a smaller one s
 def _log_size(largest: float) -> float:
     """Return the likely size of the log of the mean of counts up to this one."""
     return max(1.0, float(np.log1p(largest)))
+
+
+@pytree
+class Gamma(Likelihood):
+    """Positive amounts with the mean exp(f), and a standard deviation that is a share of the mean, which is learned.
+
+    The loss is y exp(-f) + f, and the estimate is that of a generalised linear model with the gamma distribution and
+    the log link. The square of the share, the dispersion, is Pearson's statistic over its degrees of freedom, and
+    multiplies the covariance. An exposure is an offset, as for counts. In predictions the mean exp(f) is uncertain,
+    too, which adds to the variance.
+
+    Examples
+    --------
+    >>> Gamma().expand(np.array([3.0]), np.array([0.0]))
+    (array([-2.]), array([1.]))
+    >>> import kalprox as kp
+    >>> X, y = np.ones((4, 1)), np.array([1.0, 2.0, 3.0, 6.0])
+    >>> fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(1), likelihood=Gamma())
+    >>> np.exp(fit.mean).round(6), round(fit.noise_var, 6)  # the mean, and the variance over its square
+    (array([3.]), 0.518519)
+    """
+
+    support: ClassVar[tuple[float, float]] = float(np.nextafter(0, 1)), np.inf
+    learns_noise: ClassVar[bool] = True
+    expected_curvature: ClassVar[bool] = True
+    predictive: ClassVar[type[FromMoments] | None] = Amounts
+    help: ClassVar[str] = "positive amounts, with the log of the mean as the linear predictor"
+    noise_name: ClassVar[str] = "std / mean"
+
+    def likely_size(self, largest: float) -> float:
+        return max(1.0, abs(float(np.log(largest))) if largest > 0 else 1.0)
+
+    def loss(self, y: Array, f: Array) -> Array:
+        return y * namespace(f).exp(-f) + f
+
+    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
+        return 1 - y * namespace(f).exp(-f), namespace(f).ones_like(f)  # that of the observation itself is y / mean
+
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Amounts:
+        xp, dispersion = namespace(f, leverage), noise.variance
+        # One that cannot be learned from so few rows is 1 for the mean, and leaves the std unknown.
+        mean, spread = rate(xp, f, leverage * xp.where(xp.isnan(xp.asarray(dispersion)), 1.0, dispersion))
+        return Amounts(mean, mean * xp.sqrt(spread + dispersion * sigma**2 * (1 + spread)))

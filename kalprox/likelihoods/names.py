@@ -3,13 +3,11 @@
 from typing import Any
 
 from kalprox.base.checks import check_positive
-from kalprox.likelihoods.amounts import Gamma
 from kalprox.likelihoods.base import Likelihood
-from kalprox.likelihoods.classes import Bernoulli, Categorical
-from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
+from kalprox.likelihoods.classes import Bernoulli, Binomial, Categorical
+from kalprox.likelihoods.counts import Gamma, NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
 from kalprox.likelihoods.robust import Contaminated, Huber, Student
-from kalprox.likelihoods.successes import Binomial
 
 __all__ = ["LIKELIHOODS", "likelihood_of"]
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kalprox.base.arrays import Array, namespace, pytree, special_functions
-from kalprox.likelihoods.base import Likelihood, normal_quadrature
-from kalprox.likelihoods.parameters import plain
+from kalprox.likelihoods.base import Likelihood, normal_quadrature, plain
 from kalprox.predictive import FromMoments, standard_quantile
 from kalprox.predictive import Student as StudentPrediction
 

@@ -1,8 +1,7 @@
 """Predictive distributions of new observations."""
 
-from kalprox.predictive.amounts import Amounts
 from kalprox.predictive.base import FromMoments, Predictive, central_interval, is_discrete, normal_scores
-from kalprox.predictive.discrete import Categories, Classes, Counts
+from kalprox.predictive.discrete import Amounts, Categories, Classes, Counts
 from kalprox.predictive.mixture import Mixture, mixed
 from kalprox.predictive.student import Student, standard_quantile, standard_score
 

@@ -15,7 +15,7 @@ from sklearn.linear_model import ElasticNet as SklearnElasticNet
 
 import kalprox as kp
 from kalprox import models, regularizers
-from kalprox.algorithms.warmup import WarmupCutShort
+from kalprox.algorithms.state import WarmupCutShort
 from kalprox.paper.problems import sparse
 
 LINEAR = models.Linear()

@@ -7,7 +7,7 @@ import kalprox as kp
 from kalprox import models, regularizers
 from kalprox.algorithms import proximal_filter
 from kalprox.algorithms import state as proximal_state
-from kalprox.algorithms.warmup import HeldRows, WarmupCutShort, bytes_of, leverages
+from kalprox.algorithms.state import HeldRows, WarmupCutShort, bytes_of, leverages
 from kalprox.posterior import InformationPosterior
 from kalprox.sources import Block
 

@@ -10,7 +10,7 @@ from kalprox import KalproxRegressor
 from kalprox.forgetting import ByRow, ByTime, RandomWalk
 from kalprox.kernel.library import kernel
 from kalprox.learning.bank_rows import BankFilter
-from kalprox.learning.bank_weights import Odds
+from kalprox.learning.mixed import Odds
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.sources import Block
 

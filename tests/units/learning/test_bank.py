@@ -7,9 +7,9 @@ from scipy import stats
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.forgetting import ByRow, RandomWalk
 from kalprox.learning.bank import Bank, member_settings, predicted, ways_to_forget
-from kalprox.learning.bank_weights import RATES, Odds, WeightRecord
 from kalprox.learning.exact import Exact
 from kalprox.learning.learner import Learner
+from kalprox.learning.mixed import RATES, Odds, WeightRecord
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 

@@ -8,7 +8,7 @@ import pytest
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.algorithms import proximal_filter, state
-from kalprox.algorithms.warmup import refine_held
+from kalprox.algorithms.state import refine_held
 from kalprox.learning.learner import Learner
 from kalprox.learning.matched_rows import MatchedRows
 from kalprox.learning.saving import n_held

@@ -9,7 +9,7 @@ from scipy import optimize, special
 from kalprox import KalproxClassifier
 from kalprox.learning.compose import started
 from kalprox.learning.learner import Learner
-from kalprox.learning.matching_filter import ClassFilter, _at_mode
+from kalprox.learning.matched import ClassFilter, _at_mode
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 
