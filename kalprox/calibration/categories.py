@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.arrays import Array, pytree, static
 from kalprox.calibration import curves
 from kalprox.calibration.blocks import Given, Rows
 from kalprox.calibration.cells import Cells
@@ -57,22 +57,20 @@ class CategoryCalibration(Probabilities):
     of_whole_rows: ClassVar[bool] = True
 
     def _updated(self, rows: Rows, X: Array | None) -> Self:
-        xp, weights = namespace(rows.mean, rows.y, rows.weights), rows.weights
-        p, y = (np.asarray(a, float) if xp is np else xp.asarray(a) * 1.0 for a in (rows.mean, rows.y))
+        p, y = (np.asarray(a, float) for a in (rows.mean, rows.y))
         if p.ndim != 2 or p.shape != y.shape:
             raise ValueError(f"mean and y must have the same shape (b, m); got {p.shape} and {y.shape}.")
         check_probabilities(p)
-        best, top = p.argmax(axis=1), p.max(axis=1)
-        one = ((y == 0) | (y == 1)).all(axis=1) & (y.sum(axis=1) == 1)
-        right = xp.where(one, xp.take_along_axis(y, best[:, None], axis=1)[:, 0], 0.5 + 0 * y.sum(axis=1))
+        best, one = p.argmax(axis=1), ((y == 0) | (y == 1)).all(axis=1) & (y.sum(axis=1) == 1)
+        right = np.where(one, np.take_along_axis(y, best[:, None], axis=1)[:, 0], 0.5 + 0 * y.sum(axis=1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_prob = xp.maximum(xp.log((p * y).sum(axis=1)), float(np.log(np.finfo(p.dtype).tiny)))
+            log_prob = np.maximum(np.log((p * y).sum(axis=1)), math.log(np.finfo(float).tiny))
         given = Given(log_prob, ((y - p) ** 2).sum(axis=1))
-        found = super()._updated(Rows(top, 0 * top, right, math.inf, weights, rows.together, given), None)
-        p = xp.where(xp.isfinite(p).all(axis=1)[:, None], p, xp.nan)
-        y = xp.where(one[:, None], y, 0.5)  # neither the class nor the others: not judged
+        found = super()._updated(rows._replace(mean=p.max(axis=1), std=0.0, y=right, dof=math.inf, given=given), None)
+        p = np.where(np.isfinite(p).all(axis=1)[:, None], p, np.nan)
+        y = np.where(one[:, None], y, 0.5)  # neither the class nor the others: not judged
         parts = enumerate(self.parts(p.shape[1]))
-        of_class = tuple(part.update(p[:, c], 0.0, y[:, c], weights=weights, X=X) for c, part in parts)
+        of_class = tuple(part.update(p[:, c], 0.0, y[:, c], weights=rows.weights, X=X) for c, part in parts)
         return replace(found, of_class=of_class)
 
     def merge(self, other: Self) -> Self:
@@ -108,9 +106,8 @@ class CategoryCalibration(Probabilities):
     @property
     def by_class(self) -> Array:
         """For each class, the rows without and with it and the sum of its probabilities, in each cell; (m, 3, 512)."""
-        xp = namespace(self.rows)
-        cells = [xp.stack([*part.outcomes, part.stated]) for part in self.of_class]
-        return xp.stack(cells) if cells else xp.zeros((0, 3, len(self.stated)))
+        cells = [np.vstack([part.outcomes, part.stated]) for part in self.of_class]
+        return np.array(cells).reshape(len(cells), 3, len(self.stated))
 
     def verdict(self) -> Verdict:
         """Calibrated, or what is wrong with the probabilities and the one thing to change; see `ClassCalibration`.

@@ -5,13 +5,12 @@ probabilities, if these are right, whatever they are: no model of the rows is ne
 """
 
 import math
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array, special_functions
+from kalprox.base.arrays import Array
 from kalprox.calibration.checks import Check
 
 __all__ = ["CELLS", "PROBABILITY_ALARMS", "Cells", "cell_of"]
@@ -26,14 +25,13 @@ _MOST_GROUPS = 10
 _STEPS = 50
 
 
-def cell_of(xp: ModuleType, p: Array) -> Array:
+def cell_of(p: Array) -> Array:
     """Return the cells of probabilities.
 
-    >>> cell_of(np, np.array([0.0, 0.5, 1.0]))
+    >>> cell_of(np.array([0.0, 0.5, 1.0]))
     array([  0, 256, 511])
     """
-    odds = special_functions(xp).logit(p)
-    return xp.clip(xp.floor(odds / WIDTH) + CELLS // 2, 0, CELLS - 1).astype(int)
+    return np.clip(np.floor(special.logit(p) / WIDTH) + CELLS // 2, 0, CELLS - 1).astype(int)
 
 
 class Cells(NamedTuple):

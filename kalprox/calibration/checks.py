@@ -6,13 +6,12 @@ check has as many times smaller a level, so that it holds for all together, howe
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array
-from kalprox.calibration.sequence import LAGS, USUAL_SIZE, Sequence
+from kalprox.calibration.sequence import LAGS, USUAL_SIZE
 
 __all__ = [
     "CHECK_ALARMS",
@@ -127,7 +126,7 @@ class Stream(NamedTuple):
     Attributes
     ----------
     segments : dict of str to array
-        The sums over each segment that has rows, by name; x and v are explained at `Sequence`.
+        The sums over each segment that has rows, by name; x and v are explained in `kalprox.calibration.sequence`.
     scores, sizes : Dependence
         That of the scores, and that of their absolute values.
     shape : Shape
@@ -142,24 +141,23 @@ class Stream(NamedTuple):
     several: int
 
     @classmethod
-    def of(cls, sequence: Sequence, powers: Array, several: int = 1) -> "Stream":
-        """Return the stream of scores with these sums in their order, and these sums of their powers."""
-        sums = np.asarray(sequence.segments, float)
-        used = sums[:, 0, 0] > 0
+    def of(cls, sums: Any, several: int = 1) -> "Stream":
+        """Return the stream of scores with these sums of a `Calibration`, by name."""
+        products = sums["segments"]
+        used = products[:, 0, 0] > 0
         places = {"rows": (0, 0), "x": (0, 1), "x2": (1, 1), "x3": (1, 2), "x4": (2, 2), "score": (0, 3), "v": (0, 4)}
         places |= {"x score": (1, 3), "vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
-        segments = {name: sums[used, i, j] for name, (i, j) in places.items()}
-        segments["shared"] = np.asarray(sequence.segment_shared, float)[used]
-        segments["origin"] = np.asarray(sequence.segment_origins, float)[used]
+        segments = {name: products[used, i, j] for name, (i, j) in places.items()}
+        segments |= {"shared": sums["segment_shared"][used], "origin": sums["segment_origins"][used]}
         rows = float(segments["rows"].sum())
         scores = sizes = Dependence(rows, math.nan, np.zeros(LAGS))
         if rows > LAGS:
             means = np.array([segments["score"].sum(), segments["v"].sum()]) / rows
-            products = np.asarray(sequence.lagged, float) / rows - means[:, None] ** 2
+            lagged = sums["lagged"] / rows - means[:, None] ** 2
             scores, sizes = (
-                Dependence(rows, float(p[0]), p[1:] / p[0] if p[0] > 0 else np.zeros(LAGS)) for p in products
+                Dependence(rows, float(p[0]), p[1:] / p[0] if p[0] > 0 else np.zeros(LAGS)) for p in lagged
             )
-        return cls(segments, scores, sizes, Shape.of(np.asarray(powers, float)), several)
+        return cls(segments, scores, sizes, Shape.of(sums["powers"]), several)
 
 
 def correlated(stream: Stream) -> Check:

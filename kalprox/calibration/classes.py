@@ -3,7 +3,6 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from kalprox.calibration.blocks import Rows
 from kalprox.calibration.cells import CELLS, Cells, cell_of
 from kalprox.calibration.checks import Check, Stream, correlated, drifting, drifting_slope
 from kalprox.calibration.showing import SIZES
-from kalprox.calibration.sums import Calibration, Findings, total
+from kalprox.calibration.sums import Calibration, Findings
 from kalprox.calibration.verdict import Range, Verdict
 from kalprox.predictive import Classes
 
@@ -33,11 +32,11 @@ _OF_SCORES, _OF_CLASSES = ("coverage", "pit", "stream"), ("reliability", "roc", 
 class Probabilities(Calibration):
     """The calibration of an event that has a stated probability; what the event is, subclasses say."""
 
-    outcomes: Any = total(2, CELLS)
-    stated: Any = total(CELLS)
-    right: Any = total()
     pull: float | None = static(default=None)
 
+    layout: ClassVar[np.dtype[Any]] = np.dtype(
+        [*Calibration.layout.descr, ("outcomes", float, (2, CELLS)), ("stated", float, CELLS), ("right", float)]
+    )
     has_intervals: ClassVar[bool] = False
     kind: ClassVar[str] = "classes"
     scored: ClassVar[Any] = Classes  # whether the event comes is one of two classes
@@ -48,15 +47,12 @@ class Probabilities(Calibration):
         "mean of those of each class against the others"
     )
 
-    def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
-        p, w = rows.mean if rows.mean.ndim else rows.mean + 0 * rows.y, rows.weights
-        cell = cell_of(xp, p)
-        parts = (w * (1 - rows.y), w * rows.y, w * p)
-        if xp is np:
-            without, events, stated = (np.bincount(cell, part, CELLS) for part in parts)
-        else:
-            without, events, stated = (xp.zeros(CELLS, p.dtype).at[cell].add(part) for part in parts)
-        return {"outcomes": xp.stack([without, events]), "stated": stated, "right": (self._rights(p, rows.y) * w).sum()}
+    def _add_more(self, sums: Any, rows: Rows) -> None:
+        p, y, w = rows.mean, rows.y, rows.weights
+        cell = cell_of(p)
+        for total, part in zip((*sums["outcomes"], sums["stated"]), (w * (1 - y), w * y, w * p), strict=True):
+            total += np.bincount(cell, part, CELLS)
+        sums["right"] += self._rights(p, y) @ w
 
     @abstractmethod
     def _rights(self, p: Array, y: Array) -> Array:
@@ -311,7 +307,7 @@ much as stated')
         return super()._updated(rows._replace(dof=math.inf), X)  # a probability shares no estimate of the noise
 
     def _rights(self, p: Array, y: Array) -> Array:
-        return ((p > 0.5) == (y == 1)).astype(p.dtype)
+        return ((p > 0.5) == (y == 1)) * 1.0
 
     @property
     def auc(self) -> float:

@@ -1,15 +1,15 @@
 """The calibration of predicted counts."""
 
 import math
-from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array, pytree, static
+from kalprox.base.arrays import pytree, static
 from kalprox.calibration.blocks import Rows
 from kalprox.calibration.checks import CHECK_ALARMS, Check, Stream, correlated, drifting, two_sided, unequal_spread
-from kalprox.calibration.sums import Calibration, Findings, total
+from kalprox.calibration.sums import Calibration, Findings
 from kalprox.calibration.verdict import FEWEST_ROWS, MATERIAL, TAIL, Range, spread_word
 from kalprox.predictive import Counts
 
@@ -53,21 +53,20 @@ class CountCalibration(Calibration):
     over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or likelihood="negative-binomial"
     """
 
-    expected: Any = total()
-    variance: Any = total()
-    squared_variance: Any = total()
-
     predictive: Any = static(default=Counts)
+    layout: ClassVar[np.dtype[Any]] = np.dtype(
+        [*Calibration.layout.descr, *((name, float) for name in ("expected", "variance", "squared_variance"))]
+    )
     kind: ClassVar[str] = "counts"
     material: ClassVar[float] = 0.0  # whether a spread by the scores matters, the squared errors say
 
-    def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
+    def _add_more(self, sums: Any, rows: Rows) -> None:
         mean, w = rows.mean, rows.weights
         V = self.predictive.of_moments(mean, rows.std, math.inf).std ** 2
-        dispersion = (V - mean) / xp.maximum(mean, xp.finfo(V.dtype).tiny) ** 2
-        squared = V**2 * (2 + 6 * dispersion) + V  # of the negative binomial and the binomial distribution
-        parts = {"expected": mean, "variance": V, "squared_variance": squared}
-        return {name: (xp.where(w > 0, part, 0) * w).sum() for name, part in parts.items()}
+        dispersion = (V - mean) / np.maximum(mean, np.finfo(float).tiny) ** 2
+        sums["expected"] += mean @ w
+        sums["variance"] += V @ w
+        sums["squared_variance"] += (V**2 * (2 + 6 * dispersion) + V) @ w  # negative binomial, or binomial
 
     def _findings(self, stream: Stream, effective: float, ranges: tuple[Range, Range], event: str) -> Findings:
         """As those of numbers, but that tails are part of the spread of counts, which is material by the errors."""

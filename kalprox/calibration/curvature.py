@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox.base.arrays import Array, namespace
+from kalprox.base.arrays import Array
 from kalprox.base.tree import MODERATE, expect
 from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Stream, two_sided
 from kalprox.calibration.sequence import BOUND
@@ -91,10 +91,12 @@ class Curvature(NamedTuple):
 
     def merge(self, other: "Curvature") -> "Curvature":
         """Return the sums over both streams of rows."""
+        if not len(other.column_means):
+            return self
         c = max(len(self.column_means), len(other.column_means))
         one, two = self.widened(c), other.widened(c)
         n, m = one.column_products[0, 0, 0], two.column_products[0, 0, 0]
-        share = m / namespace(n, m).maximum(n + m, 1)
+        share = m / np.maximum(n + m, 1)
         apart = two.column_means - one.column_means
         squares = one.column_squares + two.column_squares + n * share * apart**2
         return Curvature(
@@ -109,9 +111,9 @@ class Curvature(NamedTuple):
         more = c - len(self.column_means)
         if more <= 0:
             return self
-        pad = namespace(self.column_products).pad
-        means, squares = (pad(a, (0, more)) for a in (self.column_means, self.column_squares))
-        return Curvature(self.columns_seen, means, squares, pad(self.column_products, ((0, 0), (0, more), (0, more))))
+        means, squares = (np.pad(a, (0, more)) for a in (self.column_means, self.column_squares))
+        products = np.pad(self.column_products, ((0, 0), (0, more), (0, more)))
+        return Curvature(self.columns_seen, means, squares, products)
 
     def expect_possible(self) -> None:
         """Raise a ValueError unless these are sums over columns."""

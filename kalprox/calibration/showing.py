@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array, fields_repr, is_number
+from kalprox.base.arrays import Array, fields_repr, is_array, is_traced
 from kalprox.calibration.sequence import USUAL_SIZE
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict
 
@@ -28,24 +28,27 @@ SIZES = {  # width and height in inches of each kind of plot
 class Shown:
     """The text, the HTML and the plots of a `Calibration`."""
 
-    rows: Any
-    pit: Any
-    segments: Any
-    segment_shared: Any
+    sums: Any
 
     if TYPE_CHECKING:
 
+        def __getattr__(self, name: str) -> Any: ...
         @property
         def coverage(self) -> Array: ...
         def verdict(self) -> Verdict: ...
 
     def __repr__(self) -> str:
-        if not is_number(self.rows):
+        if not self._has_numbers:
             return fields_repr(self)
         found, name = self.verdict(), type(self).__name__
         if not found.rows > 0:
             return f"{name}({str(found).split(':')[0].rstrip('.')})"
         return f"{name}({found.rows:,.10g} rows: {found.word}, {self._in_short(found)})"
+
+    @property
+    def _has_numbers(self) -> bool:
+        """Whether the sums can be read; inside JAX they may be tracers, placeholders, or several vectors."""
+        return is_array(self.sums) and self.sums.ndim == 1 and not is_traced(self.sums)
 
     def _in_short(self, found: Verdict) -> str:
         """Return the most important numbers, for a line of text."""
@@ -54,7 +57,7 @@ class Shown:
     def _repr_html_(self) -> str | None:
         from kalprox.display.html import card, facts, table
 
-        if not is_number(self.rows):
+        if not self._has_numbers:
             return None
         found = self.verdict()
         about, doubts = {"Verdict": str(found)}, ["Verdict"] if found.word != "calibrated" else []

@@ -7,21 +7,22 @@ classes have subclasses, with scores that are randomised between F(y - 1) and F(
 """
 
 import math
-from dataclasses import fields
-from types import ModuleType
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array, namespace, pytree, static
+from kalprox.base.arrays import Array, is_traced, pytree, static
 from kalprox.base.checks import check_is
-from kalprox.base.tree import Sizes, leaf
-from kalprox.calibration.blocks import Given, Rows, added_by_kernel, block_sums
+from kalprox.base.control import call_on_host
+from kalprox.base.tree import Sizes, expect, leaf
+from kalprox.calibration.blocks import Given, Rows, added_by_kernel, added_rows
 from kalprox.calibration.changes import Changes
 from kalprox.calibration.checks import Check, Dependence, Stream, correlated, drifting, tails, unequal_spread
 from kalprox.calibration.curvature import Curvature
-from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
+from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, expect_possible, join
 from kalprox.calibration.showing import Shown
 from kalprox.calibration.verdict import (
     BINS,
@@ -34,17 +35,11 @@ from kalprox.calibration.verdict import (
     expected_ranges,
     spread_word,
 )
-from kalprox.kernel.library import kernel
 from kalprox.predictive import Predictive, Student
 
-__all__ = ["Calibration", "Findings", "total"]
+__all__ = ["Calibration", "Findings"]
 
 _BULK = 1.25  # heavy tails explain errors that are too large, unless the inner half of them is this much too wide
-
-
-def total(*shape: int, sign: str = "nonnegative") -> Any:
-    """Return the field of a sum over rows, of which there are none yet."""
-    return leaf(",".join(map(str, shape)), factory=lambda: np.zeros(shape), sign=sign)
 
 
 class Findings(NamedTuple):
@@ -74,11 +69,15 @@ class Calibration(Shown):
 
     Weights are repetitions: 2 counts a row twice, and 0 not at all, whatever the row holds. A row whose predictive std
     or mean is infinite or NaN makes no claim that y could contradict, so it is counted in `undetermined` and nowhere
-    else. A std of 0 is a claim, and any error then counts as enormous. JAX arrays are accepted, also inside jit; in
-    float32 the counts are exact up to 16.7 million rows.
+    else. A std of 0 is a claim, and any error then counts as enormous. The sums are computed in NumPy. JAX arrays are
+    accepted, also inside jit, which calls the host; in float32 the counts are exact up to 16.7 million rows.
+
+    All sums are parts of one vector, `sums`, in the order of `layout`; each of them is an attribute, too.
 
     Attributes
     ----------
+    sums : array
+        All sums over rows; those that follow are views of it.
     rows : array
         The number of rows judged.
     undetermined : array
@@ -98,7 +97,7 @@ class Calibration(Shown):
     powers : array
         The sums of the powers 0 to 4 of the normal scores, each score bounded to +-30.
     recent, lagged, segments, segment_origins, segment_shared, segment_length : array
-        What depends on the order of the rows; see `kalprox.calibration.sequence.Sequence`.
+        What depends on the order of the rows; see `kalprox.calibration.sequence`.
     columns_seen, column_means, column_squares, column_products : array
         Sums over the scores and the columns of X, if these were given; see `kalprox.calibration.curvature.Curvature`.
     not_judged : str
@@ -127,23 +126,8 @@ times as large as stated (NIS 3.83, expected 0.88 to 1.13), and intervals of 50%
 and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     """
 
-    rows: Any = total()
-    undetermined: Any = total()
-    covered: Any = total(len(LEVELS))
-    squares: Any = total()
-    pit: Any = total(BINS)
-    log_score: Any = total(sign="any")
-    errors: Any = total(sign="any")
-    squared_errors: Any = total()
-    shared: Any = total()
-    powers: Any = total(5, sign="any")
-    recent: Any = total(2, LAGS, sign="any")
-    lagged: Any = total(2, LAGS + 1, sign="any")
-    segments: Any = total(SEGMENTS, VALUES, VALUES, sign="any")
-    segment_origins: Any = total(SEGMENTS, sign="any")
-    segment_shared: Any = total(SEGMENTS)
-    segment_length: Any = leaf("", factory=lambda: np.full((), FIRST_LENGTH), sign="positive")
-    columns_seen: Any = total()
+    sums: Any = None
+    columns_seen: Any = leaf("", factory=lambda: np.zeros(()), sign="nonnegative")
     column_means: Any = leaf(factory=lambda: np.zeros(0))
     column_squares: Any = leaf(factory=lambda: np.zeros(0))
     column_products: Any = leaf(factory=lambda: np.zeros((6, 1, 1)))
@@ -153,6 +137,21 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     missingness: Check | None = static(default=None)
     predictive: Any = static(default=Student)
 
+    layout: ClassVar[np.dtype[Any]] = np.dtype(  # of `sums`, as in kernel/score.h; subclasses add to it
+        [
+            *((name, float) for name in ("rows", "undetermined")),
+            ("covered", float, len(LEVELS)),
+            ("squares", float),
+            ("pit", float, BINS),
+            *((name, float) for name in ("log_score", "errors", "squared_errors", "shared")),
+            ("powers", float, 5),
+            ("recent", float, (2, LAGS)),
+            ("lagged", float, (2, LAGS + 1)),
+            ("segments", float, (SEGMENTS, VALUES, VALUES)),
+            *((name, float, SEGMENTS) for name in ("segment_origins", "segment_shared")),
+            ("segment_length", float),
+        ]
+    )
     has_intervals: ClassVar[bool] = True  # whether errors in units of the std, and intervals, mean something
     of_whole_rows: ClassVar[bool] = False  # whether it judges all columns of y together
     scored: ClassVar[Any] = None  # the kind of distribution that the scores are those of, where not of `predictive`
@@ -162,6 +161,25 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         "the root mean squared error, the share of the rows within their intervals, and the mean squared error in "
         "units of the predicted variance (NIS; 1 if calibrated)"
     )
+
+    def __post_init__(self) -> None:
+        if self.sums is None:
+            sums = np.zeros(self.layout.itemsize // 8)
+            sums.view(self.layout)["segment_length"] = FIRST_LENGTH
+            object.__setattr__(self, "sums", sums)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return one of the sums: a number, or an array of its shape."""
+        if name not in (self.layout.fields or ()):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        part, offset = self.layout.fields[name][:2]  # type: ignore[index]
+        values = self.sums[..., offset // 8 : (offset + part.itemsize) // 8]
+        return values.reshape(self.sums.shape[:-1] + part.shape)[()]
+
+    @property
+    def by_name(self) -> Any:
+        """The sums by name, as a structured number of NumPy; they change with it."""
+        return np.asarray(self.sums).view(self.layout)[0]
 
     def add(self, predicted: Predictive, y: Array, weights: Array | None = None, together: Array | None = None) -> Self:
         """Add the predictive distributions of a block of rows, made before it was learned, and the observations.
@@ -280,42 +298,33 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         return self._updated(Rows(mean, std, y, math.inf, weights, np.ones(()), given), X)
 
     def _updated(self, rows: Rows, X: Array | None) -> Self:
-        compiled = self._updated_by_kernel(rows, X)
-        if compiled is not None:
-            return compiled
-        xp = namespace(rows.mean, rows.std, rows.y, rows.dof, rows.weights)
-        rows = rows.checked(xp)
-        with np.errstate(all="ignore"):  # overflow is handled by value, below
-            sums, sequence, rows, scores = block_sums(xp, self.scored or self.predictive, self._sequence, rows)
-            sums |= self._more(xp, rows)
-        totals = {name: _add(getattr(self, name), value) for name, value in sums.items()}
-        order = {name: _cast(value, getattr(self, name)) for name, value in sequence._asdict().items()}
-        curvature = self.curvature
-        if X is not None:
-            curvature = curvature.after(X, rows.mean, scores, rows.weights)
-        return type(self)(**totals, **order, **curvature._asdict(), predictive=self.predictive)
+        if is_traced(self.sums, *rows):
+            sums = self._on_host(lambda sums, *one: self._of(sums)._updated(Rows(*one), None).sums, *rows)
+            return self._of(sums, self.curvature)
+        sums, found, curvature = np.array(self.sums, float), None, self.curvature
+        if type(self) is Calibration and self.predictive is Student and rows.given is None:
+            found = added_by_kernel(sums, rows)
+        if found is None:
+            by_name = self._of(sums).by_name
+            with np.errstate(all="ignore"):  # overflow is handled by value
+                judged, found = added_rows(by_name, self.scored or self.predictive, rows.checked())
+                self._add_more(by_name, judged)
+        return self._of(sums, curvature if X is None else curvature.after(X, *found))
 
-    def _updated_by_kernel(self, rows: Rows, X: Array | None) -> Self | None:
-        """Return the calibration after rows; None where the kernel is not compiled, or cannot take them."""
-        judges_student = type(self) is Calibration and self.predictive is Student
-        if not judges_student or rows.given is not None or namespace(*rows[:6]) is not np or kernel() is None:
-            return None
-        values = [getattr(self, name) for name in _PLACES]
-        if namespace(*values) is not np or any(np.asarray(value).dtype != float for value in values):
-            return None
-        sums = np.concatenate([np.ravel(value) for value in values])
-        block = added_by_kernel(sums, rows)
-        if block is None:
-            return None
-        curvature = self.curvature
-        if X is not None:
-            curvature = curvature.after(X, block.mean, block.scores, block.weights)
-        parts: dict[str, Any] = {name: sums[place].reshape(shape) for name, (place, shape) in _PLACES.items()}
-        return type(self)(**parts, **curvature._asdict())
+    def _of(self, sums: Array, curvature: Curvature | None = None) -> Self:
+        """Return a calibration of this kind with other sums."""
+        columns = {} if curvature is None else curvature._asdict()
+        return type(self)(sums, **columns, predictive=self.predictive)
 
-    def _more(self, xp: ModuleType, rows: Rows) -> dict[str, Array]:
-        """Return the contribution of a block to the sums that only a subclass has."""
-        return {}
+    def _on_host(self, function: Callable[..., Array], *arrays: Any) -> Array:
+        """Return the vector that a function of NumPy makes of this one and other arrays, inside `jax.jit`."""
+        import jax
+
+        shape = jax.ShapeDtypeStruct(self.sums.shape, jax.dtypes.canonicalize_dtype(self.sums.dtype))
+        return call_on_host(lambda *values: (function(*values),), (shape,), self.sums, *arrays)[0]
+
+    def _add_more(self, sums: Any, rows: Rows) -> None:
+        """Add the rows that are judged to the sums that only a subclass has, in place."""
 
     def merge(self, other: Self) -> Self:
         """The calibration of both streams of rows together, as if those of `other` had come after these.
@@ -338,21 +347,20 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         6.0
         """
         check_is("other", other, type(self), f"a {type(self).__name__}")
-        order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
-        order |= self.curvature.merge(other.curvature)._asdict()
-        names = [f.name for f in fields(self) if "role" in f.metadata and f.name not in order]
-        totals = {name: getattr(self, name) + getattr(other, name) for name in names}
-        reason = self.not_judged or other.not_judged
-        return type(self)(**totals, **order, not_judged=reason, predictive=self.predictive)
+        if is_traced(self.sums, other.sums):
+            sums = self._on_host(lambda one, two: self._of(one).merge(self._of(two)).sums, other.sums)
+            return self._of(sums, self.curvature.merge(other.curvature))
+        sums = np.asarray(self.sums, float) + np.asarray(other.sums, float)
+        both = self._of(sums, self.curvature.merge(other.curvature))
+        join(both.by_name, self.by_name, other.by_name)
+        return replace(both, not_judged=self.not_judged or other.not_judged)
 
     def _check_restored(self, sizes: Sizes) -> None:
-        """Raise a ValueError unless the segments and the columns can be those of a stream."""
-        self._sequence.expect_possible()
+        """Raise a ValueError unless the sums and the columns can be those of a stream."""
+        expect(self.sums.shape == (self.layout.itemsize // 8,))
+        expect(all((getattr(self, name) >= 0).all() for name in self.layout.names or () if name not in _SIGNED))
+        expect_possible(self.by_name)
         self.curvature.expect_possible()
-
-    @property
-    def _sequence(self) -> Sequence:
-        return Sequence(*(getattr(self, name) for name in Sequence._fields))
 
     @property
     def curvature(self) -> Curvature:
@@ -362,7 +370,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     @property
     def dependence(self) -> Dependence:
         """How the scores depend on those before them."""
-        return Stream.of(self._sequence, self.powers).scores
+        return Stream.of(self.by_name).scores
 
     @property
     def nis(self) -> Array:
@@ -476,7 +484,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         among = several if self.has_intervals else 1
         coverages = tuple(float(share) for share in self.coverage)
         ranges = expected_ranges(effective, self.material, among)
-        found = self._findings(Stream.of(self._sequence, self.powers, several), effective, ranges, event)
+        found = self._findings(Stream.of(self.by_name, several), effective, ranges, event)
         uniformity = self.uniformity[0] * effective / rows if effective >= 5 * BINS else math.nan
         return Verdict(
             [*found.words, "calibrated" if found.enough else "too few rows to say"][0],
@@ -513,36 +521,14 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
                 words.insert(words.index(others[0]), spread)
         elif spread:
             words.append(spread)
-        certain = self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1  # every std was 0
+        certain = self.mean_log_score > -math.log(np.finfo(float).tiny) - 1  # every std was 0
         if certain and self.nis == 0:
             words = ["exact"] if effective >= FEWEST_ROWS else []
         return Findings(checks, words, effective >= FEWEST_ROWS)
 
     def _mean(self, total: Array) -> Array:
-        xp = namespace(total)
-        return xp.where(self.rows > 0, total / xp.where(self.rows > 0, self.rows, 1), xp.nan)
+        with np.errstate(invalid="ignore"):
+            return total / self.rows
 
 
-def _places() -> dict[str, tuple[slice, tuple[int, ...]]]:
-    """Return where the sums are that the kernel adds to, in one vector, and their shapes."""
-    places, start = {}, 0
-    for f in fields(Calibration):
-        if "role" in f.metadata and f.name not in Curvature._fields:
-            value = getattr(Calibration(), f.name)
-            places[f.name] = slice(start, start + value.size), value.shape
-            start += value.size
-    return places
-
-
-_PLACES = _places()
-
-
-def _add(total: Array, value: Array) -> Array:
-    """total + value in the dtype of the total, so that a state carried through a loop keeps its type."""
-    total = np.asarray(total) if isinstance(value, (np.ndarray, np.generic)) else namespace(value).asarray(total)
-    return total + (value if value.dtype == total.dtype else value.astype(total.dtype))
-
-
-def _cast(value: Array, like: Array) -> Array:
-    """`value` in the dtype of `like`."""
-    return value if value.dtype == like.dtype else value.astype(namespace(value).asarray(like).dtype)
+_SIGNED = ("log_score", "errors", "powers", "recent", "lagged", "segments", "segment_origins")

@@ -349,7 +349,7 @@ def test_what_cannot_be_saved_is_said(tmp_path):
         ({}, {"belief.information.T": np.ones((5, 5))}),
         ({}, {"belief.information.T": np.zeros((4, 4))}),
         ({}, {"belief.information.rows": np.array(-1.0)}),
-        ({}, {"tracking.scores.0.pit": np.zeros(3)}),
+        ({}, {"tracking.scores.0.sums": np.zeros(3)}),
     ],
 )
 def test_a_whole_file_that_makes_no_sense_is_refused(change, arrays, tmp_path):

@@ -1,6 +1,7 @@
 """The sums that depend on the order of the rows: against a plain computation, in any blocks, on JAX, merged."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalprox.calibration import Calibration
-from kalprox.calibration.sequence import BOUND, LAGS, SEGMENTS, USUAL_SIZE, Sequence
+from kalprox.calibration.sequence import BOUND, LAGS, SEGMENTS, USUAL_SIZE
+
+SEQUENCE = [name for name in Calibration.layout.names if name.startswith(("recent", "lagged", "segment"))]
 
 
 def rows(n, seed=0, offset=0.0):
@@ -35,11 +38,13 @@ def plain(mean, std, y):
         values = np.array([np.ones_like(x), x, x**2, score[part], v[part]])
         segments[k] = values @ values.T
     recent = np.hstack([np.zeros((2, LAGS)), [score, v]])[:, -LAGS:]
-    return Sequence(recent, lagged, segments, origins, np.zeros(SEGMENTS), np.array(float(length)))
+    return SimpleNamespace(
+        **dict(zip(SEQUENCE, (recent, lagged, segments, origins, np.zeros(SEGMENTS), float(length)), strict=True))
+    )
 
 
 def assert_same(found, expected, rtol=1e-10):
-    for name in Sequence._fields:
+    for name in SEQUENCE:
         a, b = np.asarray(getattr(found, name)), np.asarray(getattr(expected, name))
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * max(1.0, float(np.abs(b).max())), err_msg=name)
 
@@ -143,5 +148,5 @@ def test_huge_predictions_leave_the_sums_finite():
     mean, std, y = rows(200)
     mean[50], y[50] = 1e300, 1e300
     c = Calibration().update(mean, std, y)
-    assert all(np.isfinite(value).all() for value in c._sequence)
+    assert all(np.isfinite(value).all() for value in c.sums)
     assert c.verdict().word

@@ -165,17 +165,6 @@ def test_what_could_not_be_judged_says_why():
     assert str(verdict) == "not judged, because the rows were learned in several passes."
 
 
-def test_sums_of_an_older_version_are_judged_as_far_as_they_go():
-    """Without the sums that it did not have, the spread is judged, and nothing else."""
-    y = np.random.default_rng(0).standard_t(3, size=2000)
-    c = Calibration().update(0.0, 1.0, y)
-    names = ("rows", "undetermined", "covered", "squares", "pit", "log_score", "errors", "squared_errors", "shared")
-    old = Calibration(**{name: getattr(c, name) for name in names})
-    verdict = old.verdict()
-    assert verdict.word == "over-confident" and np.isnan([check.p_value for check in verdict.checks]).all()
-    assert old.update(0.0, 1.0, y).verdict().word == "heavy tails"
-
-
 def test_rows_judged_well_do_not_speak_for_many_that_were_not():
     y = np.random.default_rng(0).normal(size=300)
     std = np.where(np.arange(300) < 150, 1.0, np.inf)

@@ -1,7 +1,6 @@
 """The compiled sums of scores equal the plain ones of NumPy, for every kind of row that can come."""
 
 import copy
-import math
 import os
 import pickle
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from kalprox.calibration import Calibration
-from kalprox.calibration import sums as calibration_sums
 from kalprox.calibration.blocks import _KERNEL_ENDS
 from kalprox.kernel import library
 from kalprox.kernel.build import OFF
@@ -35,20 +33,10 @@ def plain():
     library.kernel.cache_clear()
 
 
-def _is_of_the_kernel(calibration):
-    """Whether the sums are views of one vector."""
-    return calibration.pit.base is not None and calibration.pit.base is calibration.segments.base
-
-
-_SHAPES = {name: shape for name, (_, shape) in calibration_sums._PLACES.items()}
-
-
-def sums_of(calibration):
-    return np.concatenate([np.ravel(getattr(calibration, name)) for name in _SHAPES])
+_SHAPES = Calibration.layout.names
 
 
 def assert_same(calibration, reference):
-    assert _is_of_the_kernel(calibration) and not _is_of_the_kernel(reference)
     rows = float(reference.rows + reference.undetermined)
     for name in _SHAPES:
         one, other = np.asarray(getattr(calibration, name)), np.asarray(getattr(reference, name))
@@ -131,7 +119,7 @@ def assert_same_scores(z, dof):
     """Compare the scores of errors, and their sums if each of them is alone."""
     rows = np.empty((ROW_VALUES, len(z)))
     rows[:6] = np.stack(np.broadcast_arrays(0.0, 1.0, z, dof, 1.0, 1.0))
-    assert add_scores(sums_of(Calibration()), rows, _KERNEL_ENDS)
+    assert add_scores(Calibration().sums, rows, _KERNEL_ENDS)
     scores, _ = Student(np.zeros(len(z)), np.ones(len(z)), rows[3]).normal_scores(z)
     np.testing.assert_allclose(rows[-1], scores, rtol=1e-12, atol=1e-15)
     for i in range(0, len(z), 20):
@@ -188,12 +176,12 @@ def test_columns_are_looked_at_with_the_same_scores():
 def test_what_was_added_is_read_saved_merged_and_continued():
     _, mean, std, y = stream(300, seed=9)
     first = Calibration().update(mean[:200], std[:200], y[:200], 9.0)
-    kept = sums_of(first)
+    kept = first.sums.copy()
     second = first.update(mean[200:], std[200:], y[200:], 9.0)
-    np.testing.assert_array_equal(sums_of(first), kept)
+    np.testing.assert_array_equal(first.sums, kept)
     for same in (pickle.loads(pickle.dumps(first)), copy.deepcopy(first), first.merge(Calibration())):
-        np.testing.assert_array_equal(sums_of(same), kept)
-        np.testing.assert_array_equal(sums_of(same.update(mean[200:], std[200:], y[200:], 9.0)), sums_of(second))
+        np.testing.assert_array_equal(same.sums, kept)
+        np.testing.assert_array_equal(same.update(mean[200:], std[200:], y[200:], 9.0).sums, second.sums)
     with plain():
         assert first.update(mean[200:], std[200:], y[200:], 9.0).rows == second.rows == 300
     with pytest.raises(AttributeError, match="'Calibration' object has no attribute 'nothing'"):
@@ -219,7 +207,7 @@ def test_rows_that_can_be_none_are_refused_in_the_words_of_the_reference(rows, m
 
 def test_the_layout_is_that_of_the_library():
     compiled = library.kernel()
-    assert compiled.kalprox_scores_size() == sum(math.prod(shape) for shape in _SHAPES.values())
+    assert compiled.kalprox_scores_size() == Calibration().sums.size
     quantiles = Quantiles.normal(None)
     assert compiled.kalprox_quantiles_size() == quantiles.ends.size + 1 + quantiles.missed.size
 

@@ -10,6 +10,7 @@ from mutations import mutated
 from odd_fits import differences, odd_fit
 
 from kalprox import KalproxRegressor, model_file
+from kalprox.calibration import Calibration
 from kalprox.forgetting import Window
 from kalprox.jobs.model import TableModel
 from kalprox.learning import saving
@@ -154,6 +155,14 @@ def test_thousands_of_mutated_files_are_refused_or_predict(contents, tmp_path):
         outcome(tmp_path / "model", mutated(contents[seed % len(contents)], seed))
 
 
+def of_score(**changes):
+    """The sums of a score of no rows, but for some of them."""
+    score = Calibration()
+    for name, value in changes.items():
+        score.by_name[name] = value
+    return score.sums
+
+
 @pytest.mark.parametrize(
     ("change", "arrays"),
     [
@@ -174,9 +183,10 @@ def test_thousands_of_mutated_files_are_refused_or_predict(contents, tmp_path):
         ({}, {"belief.inner.information.lost": np.zeros((2, 2))}),
         ({}, {"tracking.quantiles.missed": np.zeros(3)}),
         ({}, {"tracking.quantiles.rows": np.array(-1.0)}),
-        ({}, {"tracking.scores.0.rows": np.array(-5.0)}),
-        ({}, {"tracking.scores.0.segment_length": np.array(0.0)}),
-        ({}, {"tracking.scores.0.segment_length": np.array(-16.0)}),
+        ({}, {"tracking.scores.0.sums": of_score(rows=-5.0)}),
+        ({}, {"tracking.scores.0.sums": of_score(segment_length=0.0)}),
+        ({}, {"tracking.scores.0.sums": of_score(segment_length=-16.0)}),
+        ({}, {"tracking.scores.0.sums": np.zeros(3)}),
         ({}, {"belief.sandwich.M": np.zeros((1, 9, 9))}),
         ({}, {"belief.sandwich.groups.labels": np.array([300.0])}),
     ],
