@@ -7,10 +7,12 @@ import shlex
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -127,11 +129,18 @@ def _text(error: Exception, command: click.Command | None) -> str:
 def _deliver_interrupt_later(unraisable: Any) -> None:
     """Repeat an interrupt that came in a callback, such as one of the garbage collector, where Python ignores it."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        timer = threading.Timer(0.005, _thread.interrupt_main)
-        timer.daemon = True
-        timer.start()
+        _thread.start_new_thread(_interrupt_after, (sys._getframe(),))
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_after(hook: FrameType) -> None:
+    """Interrupt the main thread as soon as it has left a hook: an interrupt that comes while it is there is lost."""
+    main = threading.main_thread().ident
+    assert main is not None
+    while any(frame is hook for frame, _ in walk_stack(sys._current_frames()[main])):
+        time.sleep(0.001)
+    _thread.interrupt_main()
 
 
 def _end_interrupted() -> NoReturn:

@@ -1,8 +1,10 @@
 """The exit codes are those that docs/reference/cli.md lists, whatever happens to standard output."""
 
+import _thread
 import os
 import subprocess
 import sys
+import time
 
 import click
 import pytest
@@ -11,7 +13,7 @@ from command import invoke, start
 from poison import HEADER, rows
 
 from kalprox.cli import main
-from kalprox.cli.errors import EXIT_CODES, Commands, _text
+from kalprox.cli.errors import EXIT_CODES, Commands, _interrupt_after, _text
 
 pytestmark = pytest.mark.integration
 
@@ -130,6 +132,25 @@ def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
 )
 def test_arguments_are_shown_as_options(said, shown):
     assert _text(ValueError(said), main.commands["fit"]) == shown
+
+
+def test_an_interrupt_is_repeated_when_the_hook_has_been_left():
+    """On a busy machine it was repeated while the hook still ran, where Python ignores it once more."""
+    passed = []
+
+    def hook():
+        _thread.start_new_thread(_interrupt_after, (sys._getframe(),))
+        time.sleep(0.05)
+        passed.append("hook")
+
+    def command():
+        hook()
+        time.sleep(5)
+        passed.append("command")
+
+    with pytest.raises(KeyboardInterrupt):
+        command()
+    assert passed == ["hook"]
 
 
 INTERRUPTED = """
