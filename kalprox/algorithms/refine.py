@@ -24,7 +24,6 @@ from kalprox.algorithms.descent import Point, Problem, descend_jointly
 from kalprox.base.arrays import Array, brief
 from kalprox.base.checks import check_is, check_positive, check_vector
 from kalprox.display.progress import progress_bar
-from kalprox.engines.opening import opened_source
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Likelihood
@@ -270,6 +269,8 @@ def refine(
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
     kind = Problem if dense else _of_structure(form)
+    from kalprox.engines.opening import opened_source  # a command on one machine does without
+
     with opened_source(source, engine) as opened, progress_bar("passes", shown=progress) as watch:
         rows = as_source(opened, keep_sparse=not dense)
         problem = kind(model, likelihood, regularizer, counted_source(rows, weight_kind), prior, watch)
