@@ -53,7 +53,7 @@ from kalprox.sources.weighting import check_weight_kind, counts_of
 from kalprox.structures import Dense, structure_of
 
 __all__ = [
-    "are_far",
+    "FAR",
     "later",
     "linearised_at_check",
     "origin",
@@ -370,7 +370,7 @@ _MANY = 100  # rows for each coefficient, of which a few may have a large levera
 _VERY_MANY = 200  # the same where the loss is not convex: there may be another minimum
 _RARE = 0.01  # the share of them that may have a large leverage
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
-_FAR = 0.5  # by which the outputs of a warm-up may move between two checks: their odds or rates by a factor of 1.6
+FAR = 0.5  # by which the outputs of a warm-up may move between two checks: their odds or rates by a factor of 1.6
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
@@ -411,9 +411,9 @@ def origin(state: ProximalState) -> Array | None:
     return state.estimate if held is None else held.start
 
 
-def are_far(state: ProximalState, start: Array, X: Array, f: Array) -> bool:
+def _are_far(state: ProximalState, start: Array, X: Array, f: Array) -> bool:
     """Whether the outputs f of rows are farther from those at `start` than the expansion of the loss is valid."""
-    return bool(np.abs(f - state.problem.model.linearize_rows(start, X)[0]).max() > _FAR)
+    return bool(np.abs(f - state.problem.model.linearize_rows(start, X)[0]).max() > FAR)
 
 
 def _if_finite(new: Information, old: Information) -> Information:
@@ -445,7 +445,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
             state = _learned(state, block)
         start = origin(state)
-        if start is None or not are_far(state, start, block.X, model.linearize_rows(state.estimate, block.X)[0]):
+        if start is None or not _are_far(state, start, block.X, model.linearize_rows(state.estimate, block.X)[0]):
             return replace(state, held=held)
         held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)

@@ -26,6 +26,7 @@ __all__ = [
     "plain_target",
 ]
 
+_PLAIN = 64  # labels of rows that may be learned without further checks
 _SHOWN = 5  # labels that an error message names
 _MOST = 10_000  # labels, beyond which the target has numbers rather than classes
 _BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes
@@ -118,14 +119,14 @@ def class_weights(class_weight: Any, labels: Array, weights: Array) -> Array:
 
 
 def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
-    """Return the target of one row whose label is plainly one of the classes; None if it must be checked.
+    """Return the targets of a few rows whose labels are plainly classes; None if they must be checked.
 
-    The checks of labels take longer than learning the row.
+    The checks of labels take longer than learning the rows.
 
     Parameters
     ----------
     y, given : Any
-        The label, and the classes or None, as they were given.
+        The labels, and the classes or None, as they were given.
     classes : array of shape (m,)
         The classes of the model.
 
@@ -137,15 +138,15 @@ def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
     >>> plain_target([2], None, np.array([1, 2, 3]))
     array([[0., 1., 0.]])
     """
-    if type(y) not in (np.ndarray, list, tuple) or len(y) != 1 or len(classes) < 2:
+    if type(y) not in (np.ndarray, list, tuple) or not 0 < len(y) <= _PLAIN or len(classes) < 2:
         return None
-    label, known = y[0], classes.tolist()
-    if not isinstance(label, (str, float, int, np.generic)) or not (given is None or list(given) == known):
+    labels, known = list(y), classes.tolist()
+    if not (given is None or list(given) == known):
         return None
-    if label not in known:
+    if not all(isinstance(label, (str, float, int, np.generic)) and label in known for label in labels):
         return None
-    code = known.index(label)
-    return np.array([float(code)]) if len(known) == 2 else (np.arange(len(known)) == code).astype(float)[None]
+    codes = [known.index(label) for label in labels]
+    return np.array(codes, float) if len(known) == 2 else np.eye(len(known))[codes]
 
 
 def class_targets(labels: Array, missing: Array, classes: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox.algorithms.proximal_filter import (
-    are_far,
+    FAR,
     later,
     origin,
     take_matched,
@@ -183,7 +183,7 @@ class Linearised(Core):
         """
         if self.proximal.held is not None:
             held, start = self.proximal.held, filter_origin(self)
-            if start is not None and filter_has_moved(self, start, block, matched):
+            if start is not None and filter_has_moved(start, block, matched):
                 held = held.to_check()
             return replace(self, proximal=replace(self.proximal, held=held)).learn(block)
         block, now = block.weighted(), self
@@ -435,20 +435,31 @@ def _warned(state: Linearised, before: Linearised) -> Linearised:
     return state
 
 
-def filter_origin(state: Linearised) -> Array | None:
-    """Return the estimate at which earlier rows were linearised, with which a filter of later rows is compared."""
-    proximal = state.proximal
+def filter_origin(state: Linearised) -> tuple[Array, Array] | None:
+    """Return the coefficients and the intercepts, shapes (d, m) and (m,), at which earlier rows were linearised.
+
+    A filter of later rows is compared with them; None if it may go anywhere.
+    """
+    proximal, m = state.proximal, state.fixed.outputs or 1
     start = None if proximal.is_fresh else origin(proximal)
-    if start is None or proximal.posterior.expected is proximal.posterior.mean:
-        return start
-    posterior = proximal.posterior  # where the filter began is not the mode, at which rows are linearised
-    return start + (posterior.expected - posterior.mean)
+    if start is None:
+        return None
+    posterior = proximal.posterior
+    if posterior.expected is not posterior.mean:  # where the filter began is not the mode, at which rows are linearised
+        start = start + (posterior.expected - posterior.mean)
+    J = state.fixed.jacobian()
+    assert J is not None
+    theta = J @ start.reshape(-1, m)
+    return (theta[1:], theta[0]) if state.fixed.intercept else (theta, np.zeros(m))
 
 
-def filter_has_moved(state: Linearised, start: Array, block: Block, matched: Array) -> bool:
-    """Whether a filter of single rows has moved far from `filter_origin`."""
-    f = matched[:, : state.fixed.outputs or 1].reshape(block.y.shape)
-    return are_far(state.proximal, start, state.fixed.rows(block.X, block.offset), f)
+def filter_has_moved(start: tuple[Array, Array], block: Block, matched: Array) -> bool:
+    """Whether a filter of single rows has moved farther from `filter_origin` than the expansion of losses is valid."""
+    coef, intercept = start
+    f = block.X @ coef + intercept
+    if block.offset is not None:
+        f += block.offset[:, None]
+    return bool(np.abs(matched[:, : f.shape[1]] - f).max() > FAR)
 
 
 def _estimate_in(state: Linearised, design: Design) -> Array:

@@ -52,7 +52,7 @@ class MatchedRows(LiveRows):
             self._most = min(room, max(held.rows, 1)) if self.core.proximal.is_fresh else room
 
     @cached_property
-    def _origin(self) -> Array | None:
+    def _origin(self) -> tuple[Array, Array] | None:
         """Where the rows that are held were linearised, if the filter must not move far from there."""
         return filter_origin(self.core)
 
@@ -64,9 +64,7 @@ class MatchedRows(LiveRows):
         y, weights = block.y, block.weights
         if len(y) > _SHORT or not self.buffer.fits(block.X, y) or (weights is not None and not (weights > 0).all()):
             return False
-        if not (low <= y.min() and y.max() <= high):
-            return False
-        return self._live() is not None
+        return all(low <= value <= high for value in y.ravel().tolist()) and self._live() is not None
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn the rows of a batch that `takes` allows; for one row, return the mean and the std if `predict`."""
@@ -76,7 +74,7 @@ class MatchedRows(LiveRows):
         predicted = live.predict(rows.X, rows.offset) if predict else None
         self._learn(live, rows)
         start = self._origin
-        if start is not None and filter_has_moved(self.core, start, rows, np.array(self._matched[-len(rows.y) :])):
+        if start is not None and filter_has_moved(start, rows, np.array(self._matched[-len(rows.y) :])):
             self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         self.buffer.append(rows, len(rows.y))
         self._scored = None
