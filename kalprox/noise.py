@@ -14,9 +14,7 @@ from kalprox.base.arrays import Array, cast_on_jax, namespace, pytree, special_f
 from kalprox.base.checks import check_positive, concrete
 from kalprox.base.tree import leaf
 from kalprox.linalg.rank import tolerance
-from kalprox.linalg.triangle import column_norms, product
 from kalprox.regularizers import Regularizer
-from kalprox.solvers.curvature import curvature
 
 __all__ = [
     "Noise",
@@ -131,83 +129,41 @@ class Noise:
         return namespace(self.variance, leverage).sqrt(self.variance * (sigma**2 + leverage))
 
 
-def effective_dof(
-    R: Array,
-    regularizer: Regularizer,
-    theta: Array,
-    *,
-    prior: Array | None = None,
-    factor: Any = None,
-    rows: Any = None,
-) -> Array:
+def effective_dof(R: Array, regularizer: Regularizer, theta: Array, factor: Any, *, prior: bool = False) -> Array:
     """Return the effective degrees of freedom of the fit, trace((R'R + H)^-1 R'R) on the free coordinates of g.
 
     H is the Hessian of g at theta. The trace is rank(R) for g = 0 and the trace of the hat matrix for ridge. It is the
     number of nonzero coefficients for L1 (of coefficients strictly inside their bounds for Box) if their columns are
-    independent, and the trace on the active set for elastic net and group L1.
+    independent, and the trace on the active set for elastic net and group L1. It is the divergence of the fit with
+    respect to y, wherever g is twice differentiable on the free coordinates. O(d^3).
 
     Parameters
     ----------
-    R : array of shape (d, d)
+    R : array of shape (m, d)
     regularizer : Regularizer
         The penalty g.
     theta : array of shape (d,)
         The estimate.
-    prior : array of shape (m, d), optional
-        A square root of the prior precision in units of the noise variance. The prior precision is added to H.
-    factor : kalprox.linalg.factor.Factor, optional
-        The factor of the posterior covariance, if it has been computed already; it saves most of the work.
-    rows : scalar, optional
-        The total weight of the rows folded into R, for the rule for rank in `kalprox.linalg.rank`.
+    factor : kalprox.linalg.factor.Factor
+        L with L L' = (R'R + H)^-1, plus the prior precision if there is one: the trace is the squared norm of R L.
+    prior : bool
+        Whether the factor has a prior.
 
     Returns
     -------
     scalar array
-        NaN if R'R + H is not positive definite, so that theta is not a minimum.
-
-    Notes
-    -----
-    The result is exact, in that it is the divergence of the fit with respect to y, wherever g is twice differentiable
-    on the free coordinates. R'R is never formed: with Q an orthonormal basis of the columns of [R; A] and A'A = H, the
-    trace is the squared norm of the rows of Q that belong to R. Scaling the columns first does not change the trace,
-    and lets the rank be decided. The cost is one SVD of a (2d, d) matrix, O(d^3).
     """
-    xp = namespace(R, regularizer, theta)
-    if xp is np and factor is not None and (curves := _curves_upwards(regularizer, theta)) is not None:
-        if not curves and prior is None:
-            return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns
-        Q = (R if factor.free is None else R[:, factor.free]) @ factor.L
-        return (Q**2).sum()
-    R, regularizer = xp.asarray(R), cast_on_jax(regularizer, R)
-    free = regularizer.free(theta)
-    known = xp.where(free[None, :], R if prior is None else xp.concatenate([R, xp.asarray(prior, R.dtype)]), 0)
-    scale, A, N = curvature(column_norms(known), regularizer, theta)
-    stack = xp.concatenate([known / scale[None, :], A])
-    Q, s, Vt = xp.linalg.svd(stack, full_matrices=False)
-    kept = s > tolerance(len(s), rows, s.dtype) * s[0]
-    Q_R, Q_A = xp.where(kept[None, :], Q[: R.shape[0]], 0), xp.where(kept[None, :], Q[R.shape[0] :], 0)
-    if N is None:
-        by_data, by_g = (Q_R**2).sum(axis=0), (Q_A**2).sum(axis=0)  # their sum is 1; the smaller has more digits
-        return xp.where(kept & (by_g < by_data), 1 - by_g, by_data).sum()
-    # Some curvature is negative: H = A'A - N'N. In the basis Q, R'R + H is I - K'K and R'R is I - Q_A'Q_A.
-    K = product(N, Vt.T) * xp.where(kept, 1 / xp.where(kept, s, 1), 0)[None, :]
-    eye = xp.eye(len(s), dtype=s.dtype)
-    values, W = xp.linalg.eigh(eye - product(K.T, K))
-    shares = (W * product(xp.diag(kept.astype(s.dtype)) - product(Q_A.T, Q_A), W)).sum(axis=0)
-    return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
+    if not prior and namespace(R, regularizer, theta) is np and not _is_curved(regularizer, theta):
+        return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns, exactly
+    return (factor.whitened(R) ** 2).sum()
 
 
-def _curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
-    """Whether g has curvature on its free coordinates; None if some of it is negative."""
-    root = g.root(len(theta))
-    if root is not None:
+def _is_curved(g: Regularizer, theta: np.ndarray) -> bool:
+    """Whether g has curvature on its free coordinates."""
+    if (root := g.root(len(theta))) is not None:
         return bool(root.any())
     h, free = np.asarray(g.hessian(theta)), np.asarray(g.free(theta))
-    values = h[free] if h.ndim == 1 else np.linalg.eigvalsh(h[np.ix_(free, free)])
-    size = np.abs(values).max(initial=0)
-    if (values < -len(theta) * np.finfo(values.dtype).eps * size).any():
-        return None
-    return bool(size > 0)
+    return bool((h if h.ndim == 1 else h[free])[..., free].any())
 
 
 def log_evidence(

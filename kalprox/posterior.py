@@ -417,13 +417,12 @@ class InformationPosterior(Posterior):
         if self._parts:
             return np.array([one.edf for one in self._parts])
         R, g, mean = self.data.R, self.regularizer, self.mean
-        prior = None if self.prior is None else self.prior.R
-        if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
+        if self.prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
             free, h = g.free(mean), g.hessian(mean)
             if h.ndim == 1 and not h[free].any():  # no free coefficient is shrunk
                 return np.asarray(float(free.sum()))
-        factor, rows = self.metric_factors[0], self.known.rows
-        return self.per_target([effective_dof(R, g, mean, prior=prior, factor=factor, rows=rows)])
+        dof = effective_dof(R, g, mean, self.metric_factors[0], prior=self.prior is not None)
+        return self.per_target([dof])
 
     @cached_property
     def rss(self) -> Array:

@@ -89,7 +89,7 @@ class Factor:
 
     def whitened(self, R: Array) -> Array:
         """R L: rows whose squared norms are the leverages of the rows of R, which have no part along `null`."""
-        return self._on_free(R) @ self.L
+        return _times(self._on_free(R), self.L)
 
     @property
     def n_undetermined(self) -> int:
