@@ -45,18 +45,16 @@ def learn_with_gaps(
     block = batch if isinstance(batch, Block) else _whole(batch)
     first = max(FIRST_PIECE, 2 * (block.X.shape[1] + 1)) if call.every_row else len(block)
     pieces = list(_in_pieces(block, stream.n_rows, first))
-    given, made, start = stream, [], 0  # type: Buffered, list[Made], int
+    if len(pieces) > 1 or (gaps.moments is not None and len(gaps.moments.unseen)):
+        stream = stream.copy()
+    made, start = [], 0  # type: list[Made], int
     for piece in pieces:
-        filled, after, moved = _completed(stream, gaps, piece, settings)
-        if stream is given and (len(pieces) > 1 or moved is not None):
-            stream = given.copy()
-        if moved is not None:
-            stream.keep(moved, stream.tracking)
         is_first, stop = stream.folded is None, start + len(piece)
+        filled, gaps = _completed(stream, gaps, piece, settings)
         learned = filled if isinstance(batch, Block) else _source(filled, batch.block_rows)
         if (found := stream.step(learned, settings, call.part(start, stop))) is not None:
             made.append(found)
-        gaps, start = after, stop
+        start = stop
         if settings.missing == "marginalize":
             gaps = _held(stream, gaps, piece, start=is_first)
             if np.isnan(piece.X).any():
@@ -72,7 +70,7 @@ def completed_source(source: Source, settings: Settings) -> tuple[Source, Gaps]:
         check(settings, way="not in memory")
     assert isinstance(source, ArraySource)
     _refuse_sparse(settings, source.X)
-    completed, gaps, _ = _completed(Buffered(settings), Gaps(), _whole(source), settings)
+    completed, gaps = _completed(Buffered(settings), Gaps(), _whole(source), settings)
     return _source(completed, source.block_rows), gaps
 
 
@@ -116,71 +114,71 @@ def _held(stream: Buffered, gaps: Gaps, piece: Block, *, start: bool) -> Gaps:
 
     Models whose rows cannot be learned again at once have better moments from then on.
     """
-    if not (start or gaps.held is not None):
-        return gaps
     gaps = gaps.holding(piece, start=start)
     if not gaps.is_due:
         return gaps
-    if start:  # the first rows were completed by the moments of all of them
-        return gaps.relearned(gaps.moments)
-    moments, settings, held = gaps.moments, stream.settings, gaps.held_rows
-    if gaps.rows and stream.is_linear:
+    moments, settings = gaps.moments, stream.settings
+    if gaps.rows and not start:  # the first rows were completed by the moments of all of them
+        held = gaps.held or ()
+        rows = Block.joined(held)
+        if not stream.is_linear:
+            return gaps.relearned(FeatureMoments.of_batch(rows.X, settings.counts_of(rows), with_cov=True))
         again = Buffered(settings)
-        rows, account, _ = _completed(again, Gaps(), held, settings)
-        by_batch = settings.coef_cov == "clustered" and held.groups is None  # a batch is a cluster
-        ends = np.cumsum([len(one) for one in gaps.held or ()]).tolist() if by_batch else [len(rows)]
+        rows, account = _completed(again, Gaps(), rows, settings)
+        by_batch = settings.coef_cov == "clustered" and rows.groups is None  # a batch is a cluster
+        ends = np.cumsum([len(one) for one in held]).tolist() if by_batch else [len(rows)]
         for begin, stop in zip([0, *ends[:-1]], ends, strict=True):
             again.step(rows.part(begin, stop), settings, _AT_ONCE)
         stream.keep(again.state, stream.tracking)
         moments = account.moments
-    elif gaps.rows:
-        moments = FeatureMoments.of_batch(held.X, settings.counts_of(held), with_cov=True)
     return gaps.relearned(moments)
 
 
 # ---- completing ----------------------------------------------------------------------------------------
 
 
-def _completed(stream: Buffered, gaps: Gaps, block: Block, settings: Settings) -> tuple[Block, Gaps, State | None]:
-    """Return a block without gaps, the account after it, and the state of the stream if it had to be changed."""
-    X, weights, with_cov = block.X, settings.counts_of(block), settings.missing == "marginalize"
-    any_gap, is_first = bool(np.isnan(X).any()), stream.folded is None
-    moved: State | None = None
-    if is_first:
-        moments, left = FeatureMoments.of_batch(X, weights, with_cov=with_cov), 1.0
+def _completed(stream: Buffered, gaps: Gaps, block: Block, settings: Settings) -> tuple[Block, Gaps]:
+    """Return a block without gaps, and the account after it; features may get their first values in the stream."""
+    X, weights, first, left = block.X, settings.counts_of(block), stream.folded is None, 1.0
+    if first:
+        moments = FeatureMoments.of_batch(X, weights, with_cov=settings.missing == "marginalize")
     else:
         moments = _moments_of(gaps, settings, lambda: stream.state)
         left = left_after(settings, block, stream.state.core.time if settings.by_time else None)
         if len(unseen := moments.unseen):
             moments = moments.with_first_values(X, weights)
             if len(new := unseen[~np.isnan(X[:, unseen]).all(axis=0)]):
-                moved = stream.state.with_origin(new, moments.mean[new])
+                stream.keep(stream.state.with_origin(new, moments.mean[new]), stream.tracking)
+    done = Completed(X)
+    if np.isnan(X).any():
+        block, done = _filled(stream, block, moments, weights, settings)
+    return block, gaps.after(X, weights, moments if first else moments.after(X, done, weights, left))
 
-    def account(done: Completed) -> Gaps:
-        return gaps.after(X, weights, moments if is_first else moments.after(X, done, weights, left))
 
-    if not any_gap:
-        return block, account(Completed(X)), moved
-    known = None if is_first else moved or stream.state
-    exact = known is None and settings.is_exact
-    if not (exact or (known is not None and known.core.linear_information is not None)):
-        _check_seen(X, moments)
-    if with_cov and settings.is_exact and np.ndim(block.y) == 2:
-        check(settings, way="targets")
-    coef = variance = None
-    if with_cov and known is None:
-        coef, variance = _beforehand(block, moments, weights, settings)
-    elif with_cov and known is not None:
-        coef, variance = known.belief.coef, float(np.asarray(known.belief.noise.variance))
-    done = moments.completed(X, coef, weights)
-    learned_weights, noise = block.weights, None
-    if done.open is not None and settings.is_exact:
-        noise = _noise(done.open, variance)
-    elif done.open is not None:
-        open_ = done.open if done.open.ndim == 1 else np.trace(done.open, axis1=1, axis2=2) / done.open.shape[1]
-        learned_weights = (1.0 if block.weights is None else block.weights) / (1 + _LOGISTIC * open_)
-    filled = replace(block, X=done.X, weights=learned_weights, noise=noise, missing=np.isnan(X))
-    return filled, account(done), moved
+def _filled(
+    stream: Buffered, block: Block, moments: FeatureMoments, weights: Array, settings: Settings
+) -> tuple[Block, Completed]:
+    """Return a block in which missing features are completed, and by what; its rows count less by what is left open."""
+    first, coef, variance = stream.folded is None, None, None
+    if not (settings.is_exact if first else stream.is_linear):
+        _check_seen(block.X, moments)
+    if settings.missing == "marginalize":
+        if settings.is_exact and np.ndim(block.y) == 2:
+            check(settings, way="targets")
+        if first:
+            coef, variance = _beforehand(block, moments, weights, settings)
+        else:
+            belief = stream.state.belief
+            coef, variance = belief.coef, float(np.asarray(belief.noise.variance))
+    done = moments.completed(block.X, coef, weights)
+    filled = replace(block, X=done.X, missing=np.isnan(block.X))
+    if done.open is None:
+        return filled, done
+    if settings.is_exact:
+        return replace(filled, noise=_noise(done.open, variance)), done
+    left_open = done.open if done.open.ndim == 1 else np.trace(done.open, axis1=1, axis2=2) / done.open.shape[1]
+    weights = (1.0 if block.weights is None else block.weights) / (1 + _LOGISTIC * left_open)
+    return replace(filled, weights=weights), done
 
 
 def _moments_of(gaps: Gaps, settings: Settings, state: Callable[[], State]) -> FeatureMoments:

@@ -13,13 +13,13 @@ each time that they have doubled, until there are enough of them; see `Gaps`.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from kalprox.base.arrays import Array
-from kalprox.base.tree import Sizes, expect, leaf, state
+from kalprox.base.tree import Sizes, copied, expect, leaf, state
 from kalprox.information import Information
 from kalprox.sources import Block
 
@@ -32,7 +32,6 @@ _SAMPLE = 2048  # rows of a first batch that the steps go over
 _ENOUGH = 50  # rows for each feature, in which any two of them are known, that make moments reliable
 _FEW = 15  # such rows, below which intervals of coefficients were seen to cover less than 93% in place of 95%
 _MOST_BYTES = 1 << 25  # of rows that are held
-_LABELS = ("groups", "offset", "times")  # what all rows that are held have, or none
 _SHARE = 0.05  # of the rows without a feature, below which these errors are small
 _LONG = 10  # a stream as many times as long as its early rows, after which these matter little
 
@@ -97,7 +96,7 @@ class FeatureMoments:
         if not with_cov:
             return replace(first, weight=float(weights.sum()), seen=seen)
         apart = np.where(known, X - first.mean, 0.0) ** 2
-        cov = np.diag(weights @ apart / np.where(seen > 0, seen, 1.0))
+        cov = np.diag(weights @ apart / _divisor(seen))
         moments = cls(float(weights.sum()), first.mean, seen, cov)
         some = np.unique(np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(int))
         if known[some].all():
@@ -139,7 +138,7 @@ class FeatureMoments:
         total = weights @ np.where(known, X[:, new] - origin, 0.0)
         count = weights @ known
         mean = self.mean.copy()
-        mean[new] = np.where(count > 0, origin + total / np.where(count > 0, count, 1.0), 0.0)
+        mean[new] = np.where(count > 0, origin + total / _divisor(count), 0.0)
         return replace(self, mean=mean)
 
     def with_features(self, more: int) -> "FeatureMoments":
@@ -147,6 +146,11 @@ class FeatureMoments:
         cov = None if self.cov is None else np.pad(self.cov, (0, more))
         seen = np.append(self.seen, np.full(more, self.weight))
         return FeatureMoments(self.weight, np.pad(self.mean, (0, more)), seen, cov)
+
+    @property
+    def _behind(self) -> Any:
+        """How many rows the mean of each feature rests on: all of them, or those that have it if the mean stands in."""
+        return self.seen if self.cov is None else self.weight
 
     @property
     def reliable(self) -> bool:
@@ -227,36 +231,31 @@ class FeatureMoments:
 
     def after(self, X: Array, completed: Completed, weights: Array, left: float = 1.0) -> "FeatureMoments":
         """Return the moments after more rows, which were completed; `left` is what is left of those before."""
-        if not weights.any():
-            return self
         before = replace(self, weight=left * self.weight, seen=left * self.seen)
         return before.merge(self._of_rows(X, completed, weights))
 
     def _of_rows(self, X: Array, completed: Completed, weights: Array) -> "FeatureMoments":
         """Return the moments of rows alone, which were completed under these moments."""
-        known, total = ~np.isnan(X), float(weights.sum())
-        seen = weights @ known
+        rows = replace(self, weight=float(weights.sum()), seen=weights @ ~np.isnan(X))
+        mean = self.mean + weights @ (completed.X - self.mean) / _divisor(rows._behind)
         if self.cov is None:
-            moved = weights @ np.where(known, X - self.mean, 0.0)
-            return FeatureMoments(total, self.mean + moved / np.where(seen > 0, seen, 1.0), seen)
-        if total == 0:
-            return replace(self, weight=0.0, seen=seen)
-        mean = self.mean + weights @ (completed.X - self.mean) / total
+            return replace(rows, mean=mean)
         rest = completed.X - mean
         scatter = (rest.T * weights) @ rest + (0.0 if completed.spread is None else completed.spread)
-        return FeatureMoments(total, mean, seen, scatter / total)
+        return replace(rows, mean=mean, cov=scatter / _divisor(rows.weight))
 
     def merge(self, other: "FeatureMoments") -> "FeatureMoments":
         """Return the moments of the rows of both."""
-        total, seen = self.weight + other.weight, self.seen + other.seen
-        if not total:
-            return self
-        apart = other.mean - self.mean
-        if self.cov is None or other.cov is None:
-            return FeatureMoments(total, self.mean + apart * other.seen / np.where(seen > 0, seen, 1.0), seen)
-        share = other.weight / total
-        cov = (1 - share) * self.cov + share * other.cov + share * (1 - share) * np.outer(apart, apart)
-        return FeatureMoments(total, self.mean + share * apart, seen, cov)
+        share, apart = other._behind / _divisor(self._behind + other._behind), other.mean - self.mean
+        cov: Array | None = None
+        if self.cov is not None and other.cov is not None:
+            cov = (1 - share) * self.cov + share * other.cov + share * (1 - share) * np.outer(apart, apart)
+        return FeatureMoments(self.weight + other.weight, self.mean + share * apart, self.seen + other.seen, cov)
+
+
+def _divisor(rows: Any) -> Any:
+    """Return numbers of rows, 1 in place of 0."""
+    return np.where(rows > 0, rows, 1.0)
 
 
 @state
@@ -299,11 +298,10 @@ class Gaps:
 
     def holding(self, block: Block, *, start: bool) -> "Gaps":
         """Return the account with one more block, as it came, if all rows before it are held or it is the first."""
-        held = () if start and self.held is None else self.held
-        if held is None or (held and _labelled(held[0]) != _labelled(block)):
+        held = () if start else self.held
+        if held is None or (held and (held[0].groups is None) != (block.groups is None)):
             return replace(self, held=None)
-        about = {name: getattr(block, name) for name in ("weights", *_LABELS)}
-        return replace(self, held=(*held, Block(np.array(block.X), np.array(block.y), **about)))
+        return replace(self, held=(*held, copied(block.at(slice(None)))))
 
     def counted(self, rows: int, *, relearned: bool) -> "Gaps":
         """Return the account after so many rows in all: these are early ones, unless they are held and `relearned`."""
@@ -329,20 +327,13 @@ class Gaps:
         return sum(map(len, self.held or ()))
 
     @property
-    def held_rows(self) -> Block:
-        """The rows that are held, as one block."""
-        assert self.held
-        return Block.joined(self.held)
-
-    @property
     def is_due(self) -> bool:
         """Whether the rows that are held are to be learned again, or not to be held any longer."""
         return self.held is not None and (self.n_held >= self.due or self._enough)
 
     @property
     def _enough(self) -> bool:
-        held = self.held or ()
-        size = sum(one.X.nbytes for one in held)
+        size = sum(one.X.nbytes for one in self.held or ())
         return size > _MOST_BYTES or (self.moments is not None and self.moments.reliable)
 
     def relearned(self, moments: FeatureMoments | None) -> "Gaps":
@@ -361,8 +352,3 @@ class Gaps:
             None if self.moments is None or other.moments is None else self.moments.merge(other.moments),
             early=self.early + other.early,
         )
-
-
-def _labelled(block: Block) -> list[bool]:
-    """Return which of `_LABELS` the rows of a block have."""
-    return [getattr(block, name) is not None for name in _LABELS]

@@ -165,7 +165,7 @@ def test_the_account_is_saved():
     assert (back.rows, back.unlabelled) == (gaps.rows, 3) == (int(np.isnan(Z).any(axis=1).sum()), 3)
     np.testing.assert_array_equal(back.cells, np.isnan(Z).sum(axis=0))
     np.testing.assert_array_equal(back.moments.cov, moments.cov)
-    np.testing.assert_array_equal(back.held_rows.X, Z)
+    np.testing.assert_array_equal(back.held[0].X, Z)
     assert _restored(Gaps(), 3).moments is None
 
 
