@@ -266,6 +266,7 @@ class Saved:
     def _labels(self, name: str, role: Role, own: dict[str, int | None], as_tuple: bool) -> Any:
         """Return labels, or a mapping from labels to arrays."""
         labels = from_numbers(self.arrays[_path(name, "labels")])
+        expect(all(one is None or type(one) in (str, int) for one in labels))
         if _path(name, "values") not in self.arrays:
             return tuple(labels) if as_tuple else np.array(labels)
         values = self[_path(name, "values")]
@@ -457,7 +458,7 @@ _BYTES = 6  # of a text in each number
 
 
 def as_numbers(labels: Iterable[Any]) -> Array:
-    """Return labels as numbers of float64, which have room for six bytes each; spaces fill up the last one."""
+    """Return labels, or other values of JSON, as numbers of float64, which have room for six bytes each."""
     data = json.dumps(list(labels)).encode("ascii")
     data += b" " * (-len(data) % _BYTES)
     parts = np.frombuffer(data, np.uint8).reshape(-1, _BYTES).astype(np.float64)
@@ -465,10 +466,10 @@ def as_numbers(labels: Iterable[Any]) -> Array:
 
 
 def from_numbers(values: Array) -> list[Any]:
-    """Return the labels that `as_numbers` was given, which are texts, whole numbers or None."""
+    """Return the values that `as_numbers` was given."""
     expect(values.ndim == 1 and (values == np.floor(values)).all())
     expect(((values >= 0) & (values < 256.0**_BYTES)).all())
     parts = values.astype(np.int64)[:, None] >> (8 * np.arange(_BYTES)) & 255
     labels: Any = json.loads(parts.astype(np.uint8).tobytes().decode("ascii"))
-    expect(isinstance(labels, list) and all(one is None or type(one) in (str, int) for one in labels))
+    expect(isinstance(labels, list))
     return list(labels)

@@ -151,49 +151,26 @@ class PendingRows:
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        """Return the rows as values that can be saved; see `kalprox.base.tree`.
-
-        A value that a row does not have is NaN, and keys and groups are texts, as numbers.
-        """
-        rows = list(self._rows.values())
-        width = max((len(row.issued) for row in rows), default=0)
-        return {
-            "capacity": self.capacity,
-            "dropped": self.n_dropped,
-            "keys": as_numbers(self._rows),
-            "groups": as_numbers(row.group for row in rows),
-            "X": _saved_inputs([row.X for row in rows]),
-            "weights": np.array([row.weight for row in rows], np.float64),
-            "times": np.array([row.time for row in rows], np.float64),
-            "offsets": np.array([row.offset for row in rows], np.float64),
-            "issued": np.array([(*row.issued, *[np.nan] * (width - len(row.issued))) for row in rows]).reshape(
-                len(rows), width
-            ),
-            "lengths": np.array([len(row.issued) for row in rows], np.float64),
-        }
+        """Return the rows as values that can be saved; see `kalprox.base.tree`."""
+        rows = [[key, *row[1:]] for key, row in self._rows.items()]
+        X = _saved_inputs([row.X for row in self._rows.values()])
+        return {"capacity": self.capacity, "dropped": self.n_dropped, "rows": as_numbers(rows), "X": X}
 
     @classmethod
     def restored(cls, d: int, saved: Saved, name: str = "pending") -> "PendingRows":
         """Return the rows of d features that were saved under `name`; raise a ValueError if the values do not fit."""
         pending = cls(saved.count(f"{name}.capacity"))
         pending.n_dropped = saved.count(f"{name}.dropped")
-        keys, groups = (from_numbers(saved[f"{name}.{part}"]) for part in ("keys", "groups"))
-        X, issued = _restored_inputs(d, saved, f"{name}.X"), saved[f"{name}.issued"]
-        weights, times, offsets, lengths = (
-            saved[f"{name}.{part}"] for part in ("weights", "times", "offsets", "lengths")
-        )
-        n = len(keys)
-        expect(n <= pending.capacity and len(groups) == n and X.shape == ((n, d) if n else (0, 0)))
-        values = X.data if scipy.sparse.issparse(X) else X
-        expect(issued.ndim == 2 and len(issued) == n and not np.isinf(values).any() and (weights > 0).all())
-        expect(all(a.shape == (n,) for a in (weights, times, offsets, lengths)))
-        expect(np.isin(lengths, np.arange(issued.shape[1] + 1)).all() and len(set(keys)) == n)
-        expect(all(type(key) in (str, int) for key in keys) and all(g is None or type(g) is str for g in groups))
-        for i, key in enumerate(keys):
-            time, offset = (None if np.isnan(a[i]) else float(a[i]) for a in (times, offsets))
-            made = tuple(issued[i, : int(lengths[i])].tolist())
+        rows, X = from_numbers(saved[f"{name}.rows"]), _restored_inputs(d, saved, f"{name}.X")
+        expect(len(rows) <= pending.capacity and X.shape == ((len(rows), d) if rows else (0, 0)))
+        expect(not np.isinf(X.data if scipy.sparse.issparse(X) else X).any())
+        for i, row in enumerate(rows):
+            key, weight, group, time, offset, issued = row
+            expect(type(key) in (str, int) and key not in pending and (group is None or type(group) is str))
+            expect(all(type(value) is float for value in (weight, *issued)) and weight > 0)
+            expect(all(value is None or type(value) is float for value in (time, offset)))
             x = X[[i]] if scipy.sparse.issparse(X) else X[i].copy()
-            pending._rows[key] = PendingRow(x, float(weights[i]), groups[i], time, offset, made)
+            pending._rows[key] = PendingRow(x, weight, group, time, offset, tuple(issued))
         return pending
 
     def copy(self) -> "PendingRows":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kalprox import model_file
-from kalprox.base.tree import Saved, flatten
+from kalprox.base.tree import Saved, as_numbers, flatten
 from kalprox.learning.pending import PendingRow, PendingRows, as_key, as_keys
 
 
@@ -124,20 +124,25 @@ def test_many_long_keys_are_saved(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"keys": "groups"},
-        {"weights": np.array([1.0, -1.0, 1.0, 1.0])},
+        {"rows": [["a", 1.0, None, None, None, []]] * 2},
+        {"rows": [["a", -1.0, None, None, None, []]]},
+        {"rows": [["a", 1.0, 7, None, None, []]]},
+        {"rows": [["a", 1.0, None, "late", None, []]]},
+        {"rows": [[None, 1.0, None, None, None, []]]},
+        {"rows": [["a", 1.0, None, None, None, ["far"]]]},
         {"X": np.ones((4, 3))},
         {"X": np.full((4, 2), np.inf)},
-        {"lengths": np.full(4, 9.0)},
-        {"times": np.zeros(3)},
-        {"keys": np.array([0.5])},
+        {"rows": np.array([0.5])},
         {"capacity": 2},
     ],
 )
 def test_values_that_do_not_fit_are_refused(change):
     header, arrays = {}, {}
     values = _filled().saved()
-    values |= {name: values[value] if isinstance(value, str) else value for name, value in change.items()}
+    for name, value in change.items():
+        values[name] = as_numbers(value) if isinstance(value, list) else value
+        if isinstance(value, list):
+            values["X"] = np.ones((len(value), 2))
     flatten("pending", values, header, arrays)
     with pytest.raises(ValueError, match=r"do not agree|JSON|whole number|Expecting"):
         PendingRows.restored(2, Saved(header, arrays))
