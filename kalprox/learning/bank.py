@@ -10,6 +10,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, state
 from kalprox.calibration.blocks import Given
 from kalprox.forgetting import ByRow, Forgetting, RandomWalk
+from kalprox.information import Information
 from kalprox.learning.chosen_alpha import ChosenAlpha
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
@@ -279,7 +280,7 @@ def wrapped(state: State, settings: Settings) -> State:
         state = Sandwiched(settings, state)
     if settings.noise_depends_on_inputs and not isinstance(state, SpreadByInputs):
         assert core.linear_information is not None
-        state = SpreadByInputs(settings, state, InputNoise.zero(core.linear_information.d))
+        state = SpreadByInputs(settings, state, InputNoise(Information.zero(1 + core.linear_information.d)))
     return state
 
 

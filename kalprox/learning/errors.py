@@ -294,24 +294,16 @@ class Errors:
 
     def coef_std(self) -> Array:
         """Return the standard errors of the coefficients, shape (d,) or (k, d)."""
-        C, K = self._sandwiched, self.contrasts
-        if C is None:
-            var = np.asarray(self.posterior.var() if K is None else self.posterior.leverage(K) * self._noise_var)
-        else:
-            var = np.diagonal(C if K is None else K @ C @ K.T, axis1=-2, axis2=-1)
-            var = np.where(var >= 0, var, np.nan)  # where rounding left nothing
-        return np.sqrt(self._of_coef(var))
+        return np.sqrt(self._of_coef(self._variances(self.contrasts)))
 
     def coef(self) -> Estimate:
         """Return the coefficients, and what their intervals are computed from."""
-        posterior, K = self.posterior, self.contrasts
-        rows = (factor.variances() if K is None else factor.leverage(K) for factor in posterior.factors)
         with np.errstate(divide="ignore"):
-            precision = 1 / self._of_coef(posterior.per_target(list(rows)))
+            precision = 1 / self._of_coef(self._unit_variances(self.contrasts))
         dof = self._dof()
         if self.belief.settings.coef_cov == "clustered":
             dof = self.design.by_output(dof)[..., self.design.first :]
-        return Estimate(self.design.coef(self.design.per_target(posterior.mean)), self.coef_std(), dof, precision)
+        return Estimate(self.design.coef(self.design.per_target(self.posterior.mean)), self.coef_std(), dof, precision)
 
     def determined(self) -> Array:
         """Return whether the rows, and the penalty if there is one, determine each coefficient, shape (d,)."""
@@ -322,20 +314,13 @@ class Errors:
         """Return the standard error of the intercept, shape () or (k,); zero without intercept."""
         if not self.design.intercept:
             return np.zeros_like(self.belief.intercept)
-        at_zero, several = self._at_zero(), self.design.outputs is not None
-        if (C := self._sandwiched) is not None:
-            found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
-            return np.sqrt(found if several else found[..., 0])
-        leverage = self.posterior.leverage(at_zero)
-        return np.sqrt(self._noise_var * (leverage if several else leverage[0]))
+        return np.sqrt(self._of_intercept(self._variances(self._at_zero())))
 
     def intercept(self) -> tuple[Array, Array, Array]:
         """Return the intercept, its standard error and their degrees of freedom."""
         value = np.asarray(self.design.intercept_of(self.design.per_target(self.posterior.mean)))
         dof = self._dof(self._at_zero())
-        if self.belief.settings.coef_cov == "clustered" and self.design.outputs is None:
-            dof = dof[..., 0]
-        return value, self.intercept_std(), dof
+        return value, self.intercept_std(), dof if dof.ndim == value.ndim else self._of_intercept(dof)
 
     # ---- of parameters ---------------------------------------------------------------------------------
 
@@ -343,10 +328,26 @@ class Errors:
     def _noise_var(self) -> Array:
         return np.asarray(self.posterior.noise.variance)
 
+    def _variances(self, K: Array | None) -> Array:
+        """Return the variances of theta, or of its products with the rows of K, shape (q,) or (k, q)."""
+        if (C := self._sandwiched) is not None:
+            var = np.diagonal(C if K is None else K @ C @ K.T, axis1=-2, axis2=-1)
+            return np.where(var >= 0, var, np.nan)  # where rounding left nothing
+        return np.asarray(self.posterior.var()) if K is None else self._unit_variances(K) * self._noise_var[..., None]
+
+    def _unit_variances(self, K: Array | None) -> Array:
+        """Return the same of the model, in units of the noise variance."""
+        factors = self.posterior.factors
+        return self.posterior.per_target([one.variances() if K is None else one.leverage(K) for one in factors])
+
     def _of_coef(self, variances: Any) -> Array:
         """Return the variances of the coefficients for those of theta, shape (..., d)."""
         variances = self.design.by_output(np.asarray(variances))[..., self.design.first :]
         return variances if self.design.scale is None else variances / self.design.scale**2
+
+    def _of_intercept(self, values: Array) -> Array:
+        """Return the values of the intercept, which are those of one output, or of several."""
+        return values if self.design.outputs is not None else values[..., 0]
 
     def _at_zero(self) -> Array:
         """Return the inputs whose output is the intercept, shape (1, p) or (m, p)."""

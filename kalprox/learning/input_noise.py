@@ -1,6 +1,5 @@
 """Noise whose variance depends on the inputs, learned beside the coefficients."""
 
-from dataclasses import replace
 from functools import cached_property
 from math import erfc, exp, pi
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import leaf, state
-from kalprox.information import Information, merge
+from kalprox.information import Information
 from kalprox.sources.forgetting import faded
 
 __all__ = ["InputNoise"]
@@ -25,7 +24,7 @@ _LARGEST = 6.0  # the largest absolute log of a relative variance
 class InputNoise(PickledFields):
     """A linear model of the log variance of the noise, given the inputs and the predicted mean.
 
-    The variance of the noise of a row is noise_var * v(x) with log v(x) = (z - z_mean)' w and z = (x, mean). A ridge
+    The variance of the noise of a row is noise_var * v(x) with log v(x) = (z - z_mean)' w and z = (mean, x). A ridge
     regression gives w; its intercept is left to noise_var. The response of a row whose log variance was predicted as
     eta is eta + log(1 + u^2) / slope, where u is the standardised innovation of a prediction made before the row was
     learned and slope = E[u^2 / (1 + u^2)]: a change of the log variance changes the mean of the response by as much, to
@@ -48,15 +47,6 @@ class InputNoise(PickledFields):
     """
 
     information: Information = leaf(of="1+d")
-
-    @classmethod
-    def zero(cls, d: int) -> "InputNoise":
-        """Return the model of no rows with d inputs: the relative variance is 1."""
-        return cls(Information.zero(d + 1))
-
-    def about_means(self) -> "InputNoise":
-        """Return the same model, whose information has the means as its shift."""
-        return InputNoise(self.information.about_means())
 
     @cached_property
     def _found(self) -> tuple[Array, Array] | None:
@@ -105,7 +95,7 @@ class InputNoise(PickledFields):
         return share**2 * ((self._centered(X, mean) @ self._found[1]) ** 2).sum(axis=1)
 
     def _centered(self, X: Array, mean: Array) -> Array:
-        return np.column_stack([X, mean]) - self.information.x_mean
+        return np.column_stack([mean, X]) - self.information.x_mean
 
     def after(
         self,
@@ -136,17 +126,5 @@ class InputNoise(PickledFields):
         response = np.log(variance[known]) + np.log1p(squares[known]) / _SLOPE
         counts = np.ones(len(X)) if counts is None else counts
         weights, counts, faded_squares, _ = faded(counts, forget, None, times)
-        Z = np.column_stack([X[known], mean[known]])
+        Z = np.column_stack([mean[known], X[known]])
         return InputNoise(self.information.fold(Z, response, weights[known], counts[known], faded_squares[known]))
-
-    def forget(self, left: float) -> "InputNoise":
-        """Return the model with the weights of all rows multiplied by `left`."""
-        return replace(self, information=self.information.forget(left)) if float(self.information.rows) else self
-
-    def with_features(self, more: int) -> "InputNoise":
-        """Return the model with more inputs, which were 0 in all rows; the predicted mean stays the last one."""
-        return InputNoise(self.information.with_features(more, at=self.information.d - 1))
-
-    def merge(self, other: "InputNoise") -> "InputNoise":
-        """Return the model of the rows of both."""
-        return InputNoise(merge(self.information, other.information))

@@ -82,7 +82,7 @@ class SpreadByInputs(Around):
             squares = ((block.y - found.mean) / found.scale) ** 2 / variance
         variance = variance * self.relative_variance(block.X)
         left, times = left_after(settings, block, one.before.core.time), block.times if settings.by_time else None
-        before = self.by_inputs if left == 1 else self.by_inputs.forget(left)
+        before = self.by_inputs if left == 1 else InputNoise(self.by_inputs.information.forget(left))
         counts = settings.counts(block.weights)
         after = before.after(block.X, found.mean, variance, squares, counts, settings.forgetting, times)
         return replace(self, inner=one.after, by_inputs=after)
@@ -99,12 +99,13 @@ class SpreadByInputs(Around):
         return super().with_settings(settings)
 
     def with_origin(self, columns: Array, values: Array) -> "SpreadByInputs":
-        by_inputs = InputNoise(self.by_inputs.information.with_origin(columns, values))
+        by_inputs = InputNoise(self.by_inputs.information.with_origin(1 + columns, values))
         return replace(super().with_origin(columns, values), by_inputs=by_inputs)
 
     def without_rows(self) -> "SpreadByInputs":
-        return replace(super().without_rows(), by_inputs=self.by_inputs.about_means())
+        return replace(super().without_rows(), by_inputs=InputNoise(self.by_inputs.information.about_means()))
 
     def merge(self, other: State) -> "SpreadByInputs":
         assert isinstance(other, SpreadByInputs)  # whose settings are the same
-        return replace(self, inner=self.inner.merge(other.inner), by_inputs=self.by_inputs.merge(other.by_inputs))
+        by_inputs = InputNoise(self.by_inputs.information + other.by_inputs.information)
+        return replace(self, inner=self.inner.merge(other.inner), by_inputs=by_inputs)
