@@ -128,7 +128,8 @@ def test_two_models_merge_into_that_of_all_rows():
     X, u = _rows(4)
     whole, half = _model_of(X, u, X[:, 2]), ROWS // 2
     parts = [_model_of(X[rows], u[rows], X[rows, 2]) for rows in (slice(half), slice(half, None))]
-    np.testing.assert_allclose(InputNoise(parts[0].information + parts[1].information)._found[0], whole._found[0], rtol=1e-9, atol=1e-12)
+    both = InputNoise(parts[0].information + parts[1].information)
+    np.testing.assert_allclose(both._found[0], whole._found[0], rtol=1e-9, atol=1e-12)
 
 
 def test_a_constant_column_has_no_weight():
