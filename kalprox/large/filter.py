@@ -21,8 +21,8 @@ from kalprox.base.checks import check_positive, concrete
 from kalprox.base.control import full_precision
 from kalprox.base.pickling import PickledFields
 from kalprox.large.information import Structured
-from kalprox.large.posterior import StructuredPosterior
-from kalprox.large.prox import ridge_of
+from kalprox.large.posterior import StructuredPosterior, noise_of
+from kalprox.large.prox import minimise, ridge_of
 from kalprox.large.step import Found, learn_pieces, learns_compiled
 from kalprox.likelihoods.base import Learned
 from kalprox.predictive import Predictive
@@ -59,9 +59,10 @@ class StructuredState(PickledFields, FilterState):
     @cached_property
     def posterior(self) -> StructuredPosterior:
         """The posterior of theta, from which all quantities below are computed."""
-        p, g = self.problem, Zero() if self.absorbed else self.problem.regularizer
-        start = None if p.exact else self.estimate
-        return StructuredPosterior(self.data, g, gamma=p.gamma, start=start, likelihood=self.likelihood)
+        p, data, g = self.problem, self.data, Zero() if self.absorbed else self.problem.regularizer
+        found = minimise(data.precision, data.mean, g, None if p.exact else self.estimate)
+        noise = noise_of(data, self.likelihood, p.gamma, g=g, mean=found.theta)
+        return StructuredPosterior(found.theta, noise, self.likelihood, lambda: data.factor(g, found.theta))
 
     @cached_property
     def inner(self) -> Regularizer:

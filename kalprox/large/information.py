@@ -10,39 +10,28 @@ stay, and of the others B keeps what fits its structure: the diagonal of P is th
 are lost. It needs O(d rank) numbers, and O(d rank) operations per row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from kalprox.base.arrays import (
-    Array,
-    alike,
-    asarray_like,
-    cast_on_jax,
-    is_traced,
-    masked,
-    namespace,
-    pytree,
-    static,
-)
+from kalprox.base.arrays import Array, alike, asarray_like, cast_on_jax, is_traced, masked, namespace, pytree, static
 from kalprox.base.checks import all_finite, check_fading, check_finite, check_floating, check_positive
-from kalprox.base.control import compiled, compiled_on_jax, cond, select, window
+from kalprox.base.control import compiled, compiled_on_jax, cond, select
 from kalprox.base.tree import leaf
 from kalprox.information.base import Counted
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.block_diagonal import squares as squares_of
 from kalprox.large.factor import StructuredFactor
-from kalprox.large.low_rank import PlusLowRank, Truncated, combined, cross, truncated
+from kalprox.large.low_rank import PlusLowRank, Truncated, combined, cross, largest, truncated
 from kalprox.large.prox import diagonal_hessian, with_curvature
-from kalprox.large.sparse_rows import Weighed, fold_sparse
 from kalprox.linalg.triangle import product
 from kalprox.noise import Noise
 from kalprox.regularizers import Regularizer
 
-__all__ = ["Structured", "noise_of_predictions", "rss_with"]
+__all__ = ["Structured", "Weighed", "append", "noise_of_predictions", "piece_rows", "rss_with", "settled", "with_room"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
 _EXACT = 1e-4  # the relative rounding error up to which a solution needs no correction
@@ -52,7 +41,18 @@ _LITTLE = 1e-3  # the share of the rows' precision that may be dropped without a
 # Rows that are taken together, at least: without directions, where a row costs as many products, and with them, where
 # a truncation takes as long as some tens of rows, on an accelerator most of the time.
 _FEWEST = 16, 64
+_SPARSE = 64  # sparse rows that are made dense together on the columns that they touch, at least
 _LARGE = 1 << 24  # numbers of W from which a branch is not computed in vain; it costs an accelerator a pause
+
+
+class Weighed(NamedTuple):
+    """Rows D, which may be sparse, and what each of them has besides: a target, a weight, and what it counts for."""
+
+    D: Any
+    targets: Array
+    weights: Array
+    counts: Array
+    squares: Array
 
 
 @pytree
@@ -64,10 +64,8 @@ class Structured(Counted):
     Parameters
     ----------
     precision : PlusLowRank
-        P. On JAX arrays, whose shapes stay, W has rows of zeros: after the first `used`, where there is room for more
-        rows, or anywhere, if it has `rank` rows.
-    used : int or scalar array
-        The number of rows of W that are in use. On JAX arrays, up to `rank` without room for others.
+        P. On JAX arrays, whose shapes stay, W has `rank` rows, some of which may be zero. On NumPy arrays it has those
+        that are in use: rows as they came, until there is no more room and the `rank` largest directions stay.
     mean : array of shape (d,)
         m.
     prior_mean : array of shape (d,)
@@ -89,7 +87,6 @@ class Structured(Counted):
     """
 
     precision: PlusLowRank
-    used: Any = leaf(given=True)
     mean: Array = leaf("p", values="moderate")
     prior_mean: Array = leaf("p", values="moderate")
     prior_precision: Array = leaf(sign="positive", values="moderate")
@@ -116,8 +113,7 @@ class Structured(Counted):
         base = BlockDiagonal.diagonal(xp.broadcast_to(p0, (d,)), Layout.of(groups))
         P = PlusLowRank(base, xp.zeros((k, d), mean.dtype), xp.zeros((k, k), mean.dtype))
         zero = xp.zeros((), float if xp is np else mean.dtype)
-        used = 0 if xp is np else xp.zeros((), np.int32)
-        return cls(P, used, mean, mean, p0, zero, zero, zero, xp.zeros(2, zero.dtype), p0.mean(), rank)
+        return cls(P, mean, mean, p0, zero, zero, zero, xp.zeros(2, zero.dtype), p0.mean(), rank)
 
     @property
     def d(self) -> int:
@@ -146,7 +142,8 @@ class Structured(Counted):
         Parameters
         ----------
         D : array of shape (b, d)
-            May be a sparse matrix, if the information has NumPy arrays; see `kalprox.large.sparse_rows`.
+            May be a sparse matrix, if the information has NumPy arrays. Its rows are dense on the columns that a piece
+            of them touches, and nowhere else, unless the structure has dense blocks.
         targets : array of shape (b,)
         weights : array of shape (b,), optional
             Finite and >= 0. A row of weight 0 is ignored, even if it contains NaN.
@@ -162,26 +159,22 @@ class Structured(Counted):
                 f"D must have shape (b, {self.d}) and targets (b,); got shapes {D.shape} and {targets.shape}."
             )
         sparse, longest = scipy.sparse.issparse(D), piece_rows(self.rank)
-        if not sparse:
-            check_floating("D", D)
-            check_floating("targets", targets)
         if weights is not None:
             check_positive("weights", weights, strict=False)
         if not sparse:
+            check_floating("D", D)
+            check_floating("targets", targets)
             D, targets = alike(self.mean, masked(weights, D), masked(weights, targets))
         weights = namespace(self.mean, targets).ones(len(targets), targets.dtype) if weights is None else weights
         counts = weights if counts is None else counts
         squares = counts if squares is None else squares
         if sparse:
-            found: Structured = fold_sparse(self, Weighed(D.tocsr(), targets, weights, counts, squares), longest, _kept)
-            return found
+            return _fold_sparse(self, Weighed(D.tocsr(), targets, weights, counts, squares))
         numbers = alike(self.mean, targets, weights, counts, squares)
-        info = ready_for(self, len(D))
+        info = self
         for start in range(0, len(D), longest):
             rows = Weighed(*(a[start : start + longest] for a in (D, *numbers)))
-            n = len(rows.targets)
-            info = settled(append(with_room(info, n), rows, n), info)
-        info = in_form_of(self, info) if is_traced(info) else info
+            info = settled(append(with_room(info, len(rows.D)), rows))
         if not all_finite(info.mean):
             for name, values in (("D", D), ("targets", targets)):
                 check_finite(name, values)
@@ -262,41 +255,51 @@ def piece_rows(rank: int) -> int:
     return max(_PER_RANK * rank, _FEWEST[rank > 0])
 
 
-def append(info: Structured, rows: Weighed, taken: Any, at: Any = 0, *, bent: bool = False) -> Structured:
-    """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
+def append(info: Structured, rows: Weighed, at: Any = 0, *, bent: bool = False) -> Structured:
+    """Return the information with at most `piece_rows` rows, which W has besides its directions; see `settled`.
 
     The targets are those of D (theta - at), so that a linearisation at a point reads D once. It is `bent` if the rows
-    are those of a model that is not linear.
-    It must have room for the first `taken`; see `with_room`. If it has none at all, as on JAX arrays that are about to
-    learn many rows, W has all of these rows besides, until it is `settled`.
+    are those of a model that is not linear. There must be room for the rows; see `with_room`.
     """
     step = _append if namespace(info.mean, rows.D) is np else compiled(_append, "bent")
-    found: Structured = step(info, rows, taken, at, bent=bent)
+    found: Structured = step(info, rows, at, bent=bent)
     return found
 
 
-def _append(info: Structured, rows: Weighed, taken: Any, at: Any, *, bent: bool) -> Structured:
-    xp, b = namespace(info.mean, rows.D), len(rows.D)
-    root = xp.sqrt(rows.weights)
-    taken = taken if xp is np else xp.asarray(taken, np.int32)
+def _append(info: Structured, rows: Weighed, at: Any, *, bent: bool) -> Structured:
+    xp, (W, gram) = namespace(info.mean, rows.D), (info.precision.W, info.precision.gram)
+    k, base, root = len(W), info.precision.base, xp.sqrt(rows.weights)
     D, e = root[:, None] * rows.D, root * (rows.targets - product(rows.D, info.mean - at))
-    D, e, place = _fitted(info, D, e)
-    base = info.precision.base
-    G, gram = _joined(info, D, base.solve(D), place)
-    P = PlusLowRank(base, G, gram)
-    c = P.inner(_placed(e, place, len(G)))
+    G = xp.concatenate([W, D])
+    P = PlusLowRank(base, G, _bordered(gram, cross(G, base.solve(D))))
+    c = P.inner(xp.concatenate([xp.zeros(k, e.dtype), e]))
     move = base.solve(combined(c, G))
     if D.dtype == np.float32:  # rows that say much more than the prior leave few digits to the first solution
         needed = (P.rounding > _EXACT) & (P.rounding < _HOPELESS)
         choose = cond if xp is np or G.size > _LARGE else select
         move = choose(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
-    totals = rows.counts.sum(), rows.squares.sum(), (e * window(c, place, b)).sum()
-    count, more, rss = (value.astype(info.rows.dtype) for value in totals)
-    sums = {"rows": info.rows + count, "squares": info.squares + more, "rss": info.rss_with(rss, count, bent=bent)}
-    seen = info.trace(squares_of(D))
-    traces = info.traces + xp.stack([seen, 0 * seen])
-    info = replace(info, precision=P, used=info.used + taken, mean=info.mean + move, traces=traces, **sums)
+    info = replace(
+        info, precision=P, mean=info.mean + move, **_sums(info, rows, (e * c[k:]).sum(), squares_of(D), bent)
+    )
     return info if info.rank else _truncated(info)
+
+
+def _bordered(gram: Array, new: Array) -> Array:
+    """Return the products of k + b directions, given those of the first k and of all with the last b."""
+    xp, k = namespace(gram, new), len(gram)
+    return xp.concatenate([xp.concatenate([gram, new[:k].T]), new], axis=1)
+
+
+def _sums(info: Structured, rows: Weighed, rss: Array, diagonal: Array, bent: bool = False) -> dict[str, Array]:
+    """Return the sums after rows, given their errors and the diagonal of the precision that they add."""
+    dtype, seen = info.rows.dtype, info.trace(diagonal)
+    count, more = (a.sum().astype(dtype) for a in (rows.counts, rows.squares))
+    return {
+        "rows": info.rows + count,
+        "squares": info.squares + more,
+        "rss": info.rss_with(rss.astype(dtype), count, bent=bent),
+        "traces": info.traces + namespace(info.mean).stack([seen, 0 * seen]),
+    }
 
 
 def rss_with(rss: Array, rows: Array, dropped: Array, more: Array, count: Array) -> Array:
@@ -326,145 +329,101 @@ def noise_of_predictions(rss: Array, rows: Any, edf: float, dropped: Array) -> N
     return replace(found, dof=found.dof * share)
 
 
-def _room(rank: int) -> int:
-    """Return how many directions are held, at most, until they are truncated."""
-    return rank + piece_rows(rank) if rank else 0
+def with_room(info: Structured, b: int) -> Structured:
+    """Return the information with room for b more rows: on NumPy arrays the directions are truncated if there is none.
 
-
-def with_room(info: Structured, b: Any) -> Structured:
-    """Return the information with room for b more directions."""
-    return info if info.rank == 0 or _is_closed(info) else _with_room(info, b)
-
-
-def _is_closed(info: Structured) -> bool:
-    """Whether W has no room for more rows: on JAX arrays only, where it would have it otherwise."""
-    return namespace(info.mean) is not np and len(info.precision.W) == info.rank
-
-
-def ready_for(info: Structured, rows: int) -> Structured:
-    """Return the information in the form in which so many more rows are learned the fastest, on JAX arrays.
-
-    Few rows are put where there is room for them, and are truncated when there is no more, as those of NumPy arrays
-    always are. Of many rows the directions are truncated in the step that learns them, without being held beside the
-    others: means are the same, and variances are those after a truncation. Of large models fewer rows are many: room
-    for others would be copied.
+    On JAX arrays there is always room; their directions are truncated in the step that learns rows, see `settled`.
     """
-    large = info.precision.d * _room(info.rank) > _LARGE
-    return _in_form(info, closed=rows >= (info.rank if large else piece_rows(info.rank) / 2))
-
-
-def in_form_of(like: Structured, info: Structured) -> Structured:
-    """Return the information in the form of another one, so that a loop that is traced carries the same shapes."""
-    return _in_form(info, closed=_is_closed(like))
-
-
-def _in_form(info: Structured, *, closed: bool) -> Structured:
-    """Return the information without room for more rows, or with it; on NumPy arrays as it is."""
-    if namespace(info.mean) is np or info.rank == 0 or closed is _is_closed(info):
+    if (
+        namespace(info.mean) is not np
+        or not info.rank
+        or len(info.precision.W) + b <= info.rank + piece_rows(info.rank)
+    ):
         return info
-    return _truncated(info, closed=True) if closed else _with_directions(info, info.precision, info.used)
+    return _truncated(info)
 
 
-def settled(info: Structured, before: Structured) -> Structured:
-    """Return the information after rows for which the one `before` had no room at all with `rank` directions again."""
-    if info.rank == 0 or not _is_closed(before):
+def settled(info: Structured) -> Structured:
+    """Return the information after rows in the shape that it had before them, on JAX arrays: with `rank` directions."""
+    if namespace(info.mean) is np or len(info.precision.W) <= info.rank:
         return info
-    found: Structured = compiled(_truncated, "closed")(info, closed=True)
+    found: Structured = compiled(_truncated)(info)
     return found
 
 
-def unsettled(info: Structured, b: int) -> Structured:
-    """Return the information in the shape of one that has just learned b rows, before it is `settled`."""
-    if not _is_closed(info) or info.rank == 0:
-        return info
-    return _padded(info, info.precision, info.rank + b, info.used)
+def _truncated(info: Structured) -> Structured:
+    """Return the information with `rank` directions."""
+    return _kept(info, truncated(info.precision, info.rank))
 
 
-@compiled_on_jax
-def _with_room(info: Structured, b: Any) -> Structured:
-    return cond(info.used + b > _room(info.rank), lambda: _truncated(info), lambda: info)
-
-
-def _fitted(info: Structured, D: Array, e: Array) -> tuple[Array, Array, Any]:
-    """Return rows, their errors, and where in W they begin.
-
-    On JAX arrays, rows of weight 0 at the end, for which there is no room, move to the front, over rows of W in use.
-    """
-    b, xp = len(D), namespace(info.mean, D)
-    if xp is np or info.rank == 0:
-        return D, e, info.used
-    if _is_closed(info):
-        return D, e, info.rank
-    place = xp.minimum(info.used, _room(info.rank) - b)
-    shift = info.used - place
-    D, e = cond(shift > 0, lambda: (xp.roll(D, shift, axis=0), xp.roll(e, shift)), lambda: (D, e))
-    return D, e, place
-
-
-def _truncated(info: Structured, closed: bool = False) -> Structured:
-    """Return the information with `rank` directions; on JAX arrays, if `closed`, without room for others."""
-    return _kept(info, truncated(info.precision, info.rank), closed=closed)
-
-
-def _kept(info: Structured, found: Truncated, *, closed: bool = False) -> Structured:
+def _kept(info: Structured, found: Truncated) -> Structured:
     """Return the information with a precision that was truncated, and the account of what was dropped."""
-    xp = namespace(info.mean)
     lost = (found.share * info.trace(found.dropped)).astype(info.traces.dtype)
-    info = replace(info, traces=info.traces + xp.stack([0 * lost, lost]))
-    if closed:
-        return replace(info, precision=found.matrix, used=xp.asarray(info.rank, np.int32))
-    return _with_directions(info, found.matrix)
+    traces = info.traces + namespace(info.mean).stack([0 * lost, lost])
+    return replace(info, precision=found.matrix, traces=traces)
 
 
-def _with_directions(info: Structured, P: PlusLowRank, used: Any = None) -> Structured:
-    """Return the information with a precision of up to `rank` directions; on JAX arrays it has room for others.
+def _fold_sparse(info: Structured, rows: Weighed) -> Structured:
+    """Return an information of NumPy arrays with the rows of positive weight of a sparse matrix.
 
-    All directions are `used` unless another number is given.
+    A diagonal takes O(d), and the number of entries of the rows; directions have all columns, O(d rank^2) for a piece.
     """
-    xp, k = namespace(P.W), len(P.W)
-    if xp is np:
-        return replace(info, precision=P, used=k)
-    return _padded(info, P, _room(info.rank), xp.asarray(k, np.int32) if used is None else used)
+    pieces = _touched(rows, max(_SPARSE, piece_rows(info.rank)))
+    if info.precision.base.layout.groups:
+        for piece, _, _ in pieces:
+            info = info.fold(piece.D.toarray(), *piece[1:])
+        return info
+    if info.rank:
+        for piece, columns, D in pieces:
+            info = _with_sparse(info, piece, columns, D)
+        return info
+    p, mean, prior = info.precision.base.p.copy(), info.mean.copy(), info._prior_diagonal
+    whole = {"prior_mean": info.prior_mean, "prior_precision": info.prior_precision}
+    for piece, columns, D in pieces:  # which tell nothing about other columns
+        part = {"mean": mean[columns], "prior_precision": prior[columns]}
+        info = replace(info, precision=_diagonal(p[columns]), **part).fold(D, *piece[1:])
+        p[columns], mean[columns] = info.precision.base.p, info.mean
+    return replace(info, precision=_diagonal(p), mean=mean, **whole)
 
 
-def _padded(info: Structured, P: PlusLowRank, k: int, used: Any) -> Structured:
-    """Return the information with a precision of k directions, of which the last are zero."""
-    more, xp = k - len(P.W), namespace(P.W)
-    W, gram = xp.pad(P.W, ((0, more), (0, 0))), xp.pad(P.gram, ((0, more), (0, more)))
-    return replace(info, precision=PlusLowRank(P.base, W, gram), used=used)
+def _diagonal(p: Array) -> PlusLowRank:
+    return PlusLowRank.of(BlockDiagonal(p), np.zeros((0, len(p))))
 
 
-def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Array, Array]:
-    """Return W with the rows D from a place on, and its products in the metric of the base."""
-    W, gram = info.precision.W, info.precision.gram
-    if namespace(W, D) is np:
-        k, b = len(W), len(D)
-        stacked, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
-        stacked[:k], stacked[k:], joint[:k, :k] = W, D, gram
-        joint[:, k:] = cross(stacked, solved)
-        joint[k:, :k] = joint[:k, k:].T
-        return stacked, joint
-    if len(W) == 0:
-        return D, cross(D, solved)
-    if _is_closed(info):
-        beside, xp = cross(W, solved), namespace(W, D)
-        return xp.concatenate([W, D]), xp.block([[gram, beside], [beside.T, cross(D, solved)]])
-    from jax.lax import dynamic_slice, dynamic_update_slice
-
-    zero = 0 * place  # rows of D are zero where W is in use, and the other way round
-    G = dynamic_update_slice(W, dynamic_slice(W, (place, zero), D.shape) + D, (place, zero))
-    new = dynamic_update_slice(namespace(W).zeros_like(gram), cross(G, solved), (zero, place))
-    old = namespace(W).arange(len(W), dtype=np.int32) < info.used
-    return G, gram + new + namespace(W).where(old[None], new.T, 0)
+def _touched(rows: Weighed, longest: int) -> Iterator[tuple[Weighed, Array, Array]]:
+    """Yield the rows of positive weight, `longest` at a time, the columns they touch, and D on these, dense."""
+    used = np.flatnonzero(rows.weights > 0)
+    for start in range(0, len(used), longest):
+        piece = Weighed(*(a[used[start : start + longest]] for a in rows))
+        check_finite("D", piece.D.data)
+        check_finite("targets", piece.targets)
+        columns, at = np.unique(piece.D.indices, return_inverse=True)
+        D = np.zeros((len(piece.targets), len(columns)))
+        np.add.at(D, (np.repeat(np.arange(len(D)), np.diff(piece.D.indptr)), at), piece.D.data)  # some occur twice
+        yield piece, columns, D
 
 
-def _placed(e: Array, place: Any, k: int) -> Array:
-    """Return k numbers: e from a place on, and zeros elsewhere."""
-    if namespace(e) is np:
-        return np.concatenate([np.zeros(place, e.dtype), e])
-    import jax
+def _with_sparse(info: Structured, rows: Weighed, columns: Array, D: Array) -> Structured:
+    """Return the information, with a diagonal base, with rows that are D on some columns, as `_append` does."""
+    P, root = info.precision, np.sqrt(rows.weights)
+    k, p, D = len(P.W), P.base.p[columns], root[:, None] * D
+    e, solved = root * (rows.targets - rows.D @ info.mean), D / p
+    both = PlusLowRank(P.base, P.W, _bordered(P.gram, np.concatenate([P.W[:, columns] @ solved.T, D @ solved.T])))
+    c = both.inner(np.concatenate([np.zeros(k), e]))
+    mean = info.mean + P.base.solve(c[:k] @ P.W)
+    mean[columns] += (c[k:] @ D) / p
+    added = np.zeros(info.d)
+    added[columns] = squares_of(D)
+    info = replace(info, mean=mean, **_sums(info, rows, e @ c[k:], added))
 
-    return jax.lax.dynamic_update_slice(jax.numpy.zeros(k, e.dtype), e, (place,))
+    def mixed(U: Array) -> Array:
+        found = combined(U[:, :k], P.W)
+        found[:, columns] += U[:, k:] @ D
+        return found
+
+    if len(both.gram) <= info.rank:
+        return replace(info, precision=replace(both, W=mixed(np.eye(len(both.gram)))))
+    return _kept(info, largest(P.base, both.gram, info.rank, squares_of(P.W) + added, mixed, P.W))
 
 
 @compiled_on_jax

@@ -208,7 +208,7 @@ class MatrixFreeProblem(Problem):
         traces[1] *= traces[1] > _LOST * traces[0]
         rows = np.asarray(self.rows)
         sums: dict[str, Any] = {"rows": rows, "squares": rows, "rss": np.asarray(point.rss), "traces": traces}
-        return replace(start, precision=PlusLowRank.of(base, W), used=len(W), **sums)
+        return replace(start, precision=PlusLowRank.of(base, W), **sums)
 
     def _directions(self, point: Point, free: Array, squares: Array, rank: int) -> Array:
         """Return W, shape (rank, d), of which W'W has the leading eigenvectors of J'WJ in units of its diagonal."""

@@ -13,11 +13,12 @@ from kalprox.algorithms.parameters import learned_by, outliers_of
 from kalprox.algorithms.refine import refine
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
-from kalprox.information.implicit import counting, inputs_of, pieces
+from kalprox.information.implicit import counting, inputs_of
 from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.factor import StructuredFactor
-from kalprox.large.information import Structured, noise_of_predictions, piece_rows
+from kalprox.large.information import Structured, piece_rows
 from kalprox.large.low_rank import PlusLowRank
+from kalprox.large.posterior import StructuredPosterior, noise_of
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
@@ -49,148 +50,6 @@ _FAR = 0.02  # the squared distance of the mean of the columns from their centre
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
 
 
-class StructuredPosterior(Posterior):
-    """The posterior with a given mean, whose precision matrix is held in a structure."""
-
-    def __init__(self, data: Structured, held: Array | None, noise: Noise, likelihood: Likelihood) -> None:
-        self.data, self._held, self._noise, self.likelihood = data, held, noise, likelihood
-
-    @property
-    def mean(self) -> Array:
-        return self.data.mean
-
-    @property
-    def noise(self) -> Noise:
-        return self._noise
-
-    @cached_property
-    def factors(self) -> list[Any]:  # of StructuredFactor, which is read as the others are
-        return [StructuredFactor(self.data.precision, self._held)]
-
-    def output_variance(self, f: Array, D: Any) -> Array:
-        """Return the variance of the outputs, see `Posterior`; D may also be a Jacobian by its products.
-
-        Of several classes it is that of the differences to their mean, which alone have an effect.
-        """
-        if not hasattr(D, "explicit"):
-            found = super().output_variance(f, D)
-        else:
-            parts = [self._variance_of(f[rows], rows_of_D) for rows, rows_of_D in pieces(D, len(f), f[0].size)]
-            found = np.concatenate(parts)
-        if self.likelihood.interacts:
-            found = found - found.mean(axis=-1, keepdims=True)
-            found = found - found.mean(axis=-2, keepdims=True)
-        return found
-
-    def _variance_of(self, f: Array, D: Any) -> Array:
-        if not scipy.sparse.issparse(D):
-            return super().output_variance(f, D)
-        if not self.likelihood.interacts:
-            return self.leverage(D).reshape(f.shape)
-        parts = (D[i : i + f.shape[1]].toarray() for i in range(0, f.size, f.shape[1]))
-        return np.concatenate([Posterior.output_variance(self, f[:1], rows) for rows in parts])
-
-
-@state
-class StructuredBelief(Belief):
-    """What the rows say that a `StructuredState` has learned; its fields are those of the state."""
-
-    data: Structured
-    fixed: Design
-    noise_found: Noise
-    learned: Learned | None
-    fit_converged: bool
-    fit_column_std: Array | None
-    fit_outside: float
-    seen: Moments | None
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """The likelihood with the parameter that was learned."""
-        given = self.settings.likelihood
-        return given if self.learned is None else self.learned.likelihood(given)
-
-    @property
-    def predicts(self) -> bool:
-        """Whether there is a noise variance to predict with."""
-        return float(self.data.rows) > 0 and bool(np.isfinite(self.noise_found.variance))
-
-    @property
-    def design(self) -> Design:
-        return self.fixed
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        free = np.asarray(coef_regularizer(self.settings, self.fixed).free(self.data.mean))
-        held = None if free.all() else ~free
-        return StructuredPosterior(self.data, held, self.noise_found, self.likelihood)
-
-    @property
-    def converged(self) -> bool:
-        return self.fit_converged
-
-    @cached_property
-    def facts(self) -> Facts:
-        std = self.fit_column_std if self.fit_column_std is not None or self.seen is None else self.seen.sd
-        outliers = outliers_of(self.settings.likelihood, self.learned)
-        return Facts(self.settings.alpha, None, std, self.fit_outside, outliers)
-
-    @property
-    def std_doubt(self) -> str:
-        lost = float(self.data.dropped)
-        if not lost > _LOST:
-            return ""
-        return (
-            "The standard errors of coefficients, and the std of the mean along contrasts of correlated columns, may "
-            f"be too small: of {lost:.0%} of the precision of the rows the structure keeps no correlations, and "
-            "without them everything seems better known than it is. Intervals of new rows that include the noise are "
-            "affected far less. Of rows that came in several batches the estimate, too, may be off by many standard "
-            "errors where columns go together or change slowly, unless each has at least a quarter as many rows as all "
-            "before it. Use a structure of a higher rank, or structure=None if the columns are few enough."
-        )
-
-    def covariance_of(self, some: Array) -> Array:
-        units = np.zeros((len(some), self.data.d))
-        units[np.arange(len(some)), self.fixed.first + some] = (
-            1 if self.fixed.scale is None else 1 / self.fixed.scale[some]
-        )
-        root = self.posterior.factors[0].whitened(units)
-        return root @ root.T * np.asarray(self.posterior.noise.variance)
-
-    @property
-    def exact_zeros(self) -> Array:
-        kinked = not coef_regularizer(self.settings, self.fixed).smooth
-        return (self.coef == 0) & (self.coef_std == 0) & kinked
-
-    def contrasts(self, posterior: Posterior) -> Any:
-        return contrasts(self.fixed, coef_regularizer(self.settings, self.fixed))
-
-    def determined(self, penalised: bool) -> Array:
-        return np.ones(self.coef.shape[-1], bool)
-
-    @property
-    def why_no_interval(self) -> str:
-        if coef_regularizer(self.settings, self.fixed).smooth:
-            return ""
-        return (
-            "Intervals of the coefficients are empty: with this penalty they are about the estimate without it, which "
-            "a structure does not give."
-        )
-
-    def coef_estimate(self, penalised: bool) -> Estimate:
-        if not penalised or self.why_no_interval:
-            raise ValueError(
-                "An interval of coefficients without the penalty is not offered with a structure. Read coef_ and "
-                "coef_std_, or set structure=None."
-            )
-        return super().coef_estimate(penalised)
-
-    def _value(self, inputs: Array) -> tuple[Array, Any]:
-        """Return the output of the model at the estimate, and its Jacobian by its products."""
-        J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
-        return J.value(), J
-
-
 @state
 class StructuredState(Core):
     """The minimiser over all rows, found without a matrix, and its precision in a structure.
@@ -219,10 +78,8 @@ class StructuredState(Core):
     in_one_pass: ClassVar[bool] = False
 
     @cached_property
-    def belief(self) -> StructuredBelief:
-        names = "settings", "data", "fixed", "noise_found", "learned", "fit_converged", "fit_column_std", "fit_outside"
-        held = {name: getattr(self, name) for name in (*names, "seen", "n_passes")}
-        return StructuredBelief(**held, fit_message=self.message)
+    def belief(self) -> "StructuredBelief":
+        return StructuredBelief(self.settings, self, n_passes=self.n_passes, fit_message=self.message)
 
     @property
     def predicts(self) -> bool:
@@ -374,10 +231,7 @@ class StructuredState(Core):
         settings, likelihood, data = self.settings, self.belief.likelihood, self.data
         if settings.gamma is not None or not likelihood.learns_noise:
             return Noise.known(settings.gamma or 1.0)
-        if likelihood.majorizes:
-            return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
-        fitted = float(self.fixed.first)  # by the first row: the intercept
-        return noise_of_predictions(data.rss, data.rows, fitted, data.dropped)
+        return noise_of(data, likelihood, fitted=float(self.fixed.first))  # by the first row: the intercept
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.
@@ -407,13 +261,113 @@ class StructuredState(Core):
         expect([one.shape for one in base.dense] == [one.shape for one in like.precision.base.dense])
         precision = saved.tree(PlusLowRank, f"{data}.precision", sizes, base=base)
         expect(len(precision.W) <= (like.rank and like.rank + piece_rows(like.rank)))
-        about = {"precision": precision, "used": len(precision.W), "least": like.least, "rank": like.rank}
+        about = {"precision": precision, "least": like.least, "rank": like.rank}
         whole = saved.tree(Structured, data, sizes, **about)
         return saved.tree(cls, name, sizes, settings=settings, data=whole)
 
     def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError if something is not known that rows tell."""
         expect((self.learned is None) is (self.settings.likelihood.parameter is None or not self.data.rows > 0))
+
+
+@state
+class StructuredBelief(Belief):
+    """What the rows say that a state has learned."""
+
+    state: StructuredState
+
+    @property
+    def data(self) -> Structured:
+        """The information of the rows."""
+        return self.state.data
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood with the parameter that was learned."""
+        given = self.settings.likelihood
+        return given if self.state.learned is None else self.state.learned.likelihood(given)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there is a noise variance to predict with."""
+        return float(self.data.rows) > 0 and bool(np.isfinite(self.state.noise_found.variance))
+
+    @property
+    def design(self) -> Design:
+        return self.state.fixed
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        free = np.asarray(coef_regularizer(self.settings, self.design).free(self.data.mean))
+        held = None if free.all() else ~free
+        factor = partial(StructuredFactor, self.data.precision, held)
+        return StructuredPosterior(self.data.mean, self.state.noise_found, self.likelihood, factor)
+
+    @property
+    def converged(self) -> bool:
+        return self.state.fit_converged
+
+    @cached_property
+    def facts(self) -> Facts:
+        std, seen = self.state.fit_column_std, self.state.seen
+        std = seen.sd if std is None and seen is not None else std
+        outliers = outliers_of(self.settings.likelihood, self.state.learned)
+        return Facts(self.settings.alpha, None, std, self.state.fit_outside, outliers)
+
+    @property
+    def std_doubt(self) -> str:
+        lost = float(self.data.dropped)
+        if not lost > _LOST:
+            return ""
+        return (
+            "The standard errors of coefficients, and the std of the mean along contrasts of correlated columns, may "
+            f"be too small: of {lost:.0%} of the precision of the rows the structure keeps no correlations, and "
+            "without them everything seems better known than it is. Intervals of new rows that include the noise are "
+            "affected far less. Of rows that came in several batches the estimate, too, may be off by many standard "
+            "errors where columns go together or change slowly, unless each has at least a quarter as many rows as all "
+            "before it. Use a structure of a higher rank, or structure=None if the columns are few enough."
+        )
+
+    def covariance_of(self, some: Array) -> Array:
+        units = np.zeros((len(some), self.data.d))
+        units[np.arange(len(some)), self.design.first + some] = (
+            1 if self.design.scale is None else 1 / self.design.scale[some]
+        )
+        root = self.posterior.factors[0].whitened(units)
+        return root @ root.T * np.asarray(self.posterior.noise.variance)
+
+    @property
+    def exact_zeros(self) -> Array:
+        kinked = not coef_regularizer(self.settings, self.design).smooth
+        return (self.coef == 0) & (self.coef_std == 0) & kinked
+
+    def contrasts(self, posterior: Posterior) -> Any:
+        return contrasts(self.design, coef_regularizer(self.settings, self.design))
+
+    def determined(self, penalised: bool) -> Array:
+        return np.ones(self.coef.shape[-1], bool)
+
+    @property
+    def why_no_interval(self) -> str:
+        if coef_regularizer(self.settings, self.design).smooth:
+            return ""
+        return (
+            "Intervals of the coefficients are empty: with this penalty they are about the estimate without it, which "
+            "a structure does not give."
+        )
+
+    def coef_estimate(self, penalised: bool) -> Estimate:
+        if not penalised or self.why_no_interval:
+            raise ValueError(
+                "An interval of coefficients without the penalty is not offered with a structure. Read coef_ and "
+                "coef_std_, or set structure=None."
+            )
+        return super().coef_estimate(penalised)
+
+    def _value(self, inputs: Array) -> tuple[Array, Any]:
+        """Return the output of the model at the estimate, and its Jacobian by its products."""
+        J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
+        return J.value(), J
 
 
 def _designed(source: Source, design: Design) -> Source:

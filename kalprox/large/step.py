@@ -14,23 +14,14 @@ from kalprox.base.arrays import Array, asarray_like, is_traced, masked, namespac
 from kalprox.base.control import call_jax, compiled, on_cpu, select, while_loop, window
 from kalprox.information.linearized import Expansion, Spread, expand
 from kalprox.large.factor import StructuredFactor
-from kalprox.large.information import (
-    Structured,
-    append,
-    in_form_of,
-    piece_rows,
-    ready_for,
-    settled,
-    unsettled,
-    with_room,
-)
-from kalprox.large.posterior import StructuredPosterior
+from kalprox.large.information import Structured, Weighed, append, piece_rows, settled, with_room
+from kalprox.large.low_rank import PlusLowRank
+from kalprox.large.posterior import noise_of
 from kalprox.large.prox import minimise
-from kalprox.large.sparse_rows import Weighed
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
 from kalprox.models import Linear, Model, Predictor, padded_length
-from kalprox.regularizers import Regularizer, Zero
+from kalprox.regularizers import Regularizer
 from kalprox.solvers.newton import halved
 from kalprox.sources import Block
 
@@ -83,8 +74,7 @@ def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: A
         before = Learned(before.numbers, left * before.sums)
     elif before is None and p.likelihood.parameter is not None:
         before = first_numbers(p.model, p.likelihood, estimate, _part(block, 0, min(rows, len(block)), rows))
-    outputs = int(np.prod(block.y.shape[1:], initial=1))
-    start = Found(ready_for(data, outputs * len(block)), estimate, before)
+    start = Found(data, estimate, before)
     arrays = tuple(getattr(block, name) for name in _ARRAYS)
     loops, learn = np, _learn_pieces
     if learns_compiled(p, g, data, block.X, block.y):
@@ -93,7 +83,7 @@ def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: A
         learn = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)
     found, about = learn(p, g, start, arrays, rows=rows, n=len(block), loops=loops)
     if is_traced(found):
-        return found._replace(data=in_form_of(data, found.data)), about[1]
+        return found, about[1]
     about = np.asarray(about)  # all that is checked comes to the host at once
     if not about[0]:
         checked_rows(block.X, block.y, block.weights)
@@ -174,9 +164,9 @@ def _learn(
     outputs, xp = int(np.prod(block.y.shape[1:], initial=1)), namespace(data.mean)
     likelihood = p.likelihood if learned is None else learned.likelihood(p.likelihood)
     averaged = p.model.linear and not likelihood.quadratic and not likelihood.majorizes
-    variance = StructuredPosterior(data, Zero(), gamma=p.gamma, likelihood=likelihood).noise.variance
+    variance = noise_of(data, likelihood, p.gamma).variance
     spread = Spread(StructuredFactor(data.precision), variance) if averaged or likelihood.majorizes else None
-    data = with_room(data, length * outputs)
+    data = with_room(data, len(block) * outputs)
     if p.exact or averaged:
         at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
         check_expansion(at, len(block))
@@ -185,20 +175,20 @@ def _learn(
             total = (data.leverage(rows.D) * rows.weights).reshape(len(block), -1).sum(axis=1).cumsum()
             taken = xp.clip((total <= _MUCH).sum(), 1, length)
         block = _first_rows(block, taken)
-        new = append(data, _first(rows, taken * outputs), taken * outputs, theta)
+        new = append(data, _first(rows, taken * outputs), theta)
         found = _mode(new, g, theta)
     else:
         unit = xp.where((variance > 0) & xp.isfinite(variance), variance, 0)
         new, found, good = proximal_step(data, g, p.model, likelihood, theta, block, length, unit, loops)
         taken = xp.where(good | (length == 1), length, 0)
-    after = Found(settled(new, data), found, learned)
+    after = Found(settled(new), found, learned)
     if learned is not None:
         at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
         after = after._replace(learned=next_numbers(learned, p.likelihood, at, block, spread, None, held=True))
     if likelihood.majorizes:  # what rows add to the information is not what a step descends with
         at = expand(p.model, likelihood, found, block, spread)
-        new = append(data, _weighed(at), taken * outputs, found)
-        after = after._replace(data=replace(settled(new, data), mean=found))
+        new = append(data, _weighed(at), found)
+        after = after._replace(data=replace(settled(new), mean=found))
     if loops is np:
         return after if taken else Found(data, theta, learned), taken
     return select(taken > 0, lambda: after, lambda: Found(data, theta, learned)), taken
@@ -267,7 +257,7 @@ def proximal_step(
         i, theta = carry[:2]
         at = expand(model, likelihood, theta, block, descent=True)
         check_expansion(at, len(block))
-        new = append(data, _weighed(at), length * outputs, theta, bent=not model.linear)
+        new = append(data, _weighed(at), theta, bent=not model.linear)
         trial = _mode(new, g, theta)
         moved = at.D @ (trial - theta)
         change = moved * (moved / 2 - at.targets)
@@ -287,7 +277,13 @@ def proximal_step(
         return i + 1, xp.where(stuck, theta, trial), new, good, stuck
 
     no = xp.zeros((), bool)
-    start = xp.zeros((), np.int32), theta, unsettled(data, outputs * len(block)), no, no
+    P, more = (
+        data.precision,
+        outputs * len(block) if data.rank else 0,
+    )  # rows of zeros, so that all steps have one shape
+    W, gram = xp.pad(P.W, ((0, more), (0, 0))), xp.pad(P.gram, ((0, more), (0, more)))
+    padded = data if loops is np else replace(data, precision=PlusLowRank(P.base, W, gram))
+    start = xp.zeros((), np.int32), theta, padded, no, no
     _, theta, new, good, _ = while_loop(loops, unfinished, step, start)
     return replace(new, mean=xp.where(good, new.mean, theta)), theta, good
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from kalprox.large import information as structured
-from kalprox.large.information import append, noise_of_predictions, piece_rows, ready_for, rss_with, with_room
+from kalprox.large.information import noise_of_predictions, piece_rows, rss_with, with_room
 from kalprox.large.prox import minimise
-from kalprox.large.sparse_rows import Weighed
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
 from kalprox.structures import Blocks, Dense, Diagonal, LastLayer, LowRank, structure_of
@@ -221,7 +220,7 @@ def test_jax_arrays_give_the_same_and_compile_once(structure):
         mine, theirs = structure.start(m0, p0), structure.start(jnp.asarray(m0), jnp.asarray(p0))
         before = None
         for i in range(0, 40, 4):
-            mine = mine.fold(X[i : i + 4], y[i : i + 4], w[i : i + 4])
+            mine = with_room(mine.fold(X[i : i + 4], y[i : i + 4], w[i : i + 4]), 100)  # truncates, as on JAX arrays
             theirs = theirs.fold(*(jnp.asarray(a[i : i + 4]) for a in (X, y, w)))
             count = _compiled_append()._cache_size()
             assert before in (None, count)
@@ -240,51 +239,20 @@ def _compiled_append():
 
 
 @pytest.mark.slow
-def test_rows_of_weight_zero_at_the_end_take_no_place():
-    X, y, w, m0, p0 = rows(n=16)
-    with jax.enable_x64(True):
-        padded = ready_for(LowRank(2).start(jnp.asarray(m0), jnp.asarray(p0)), 1)
-        plain = LowRank(2).start(m0, p0)
-        for taken in (1, 3, 5, 2, 8, 16, 4):
-            v = jnp.asarray(np.where(np.arange(16) < taken, w, 0))
-            padded = append(with_room(padded, taken), Weighed(jnp.asarray(X), jnp.asarray(y), v, v, v), taken)
-            plain = plain.fold(X[:taken], y[:taken], w[:taken])
-            assert int(padded.used) == int(plain.used)
-        np.testing.assert_allclose(padded.mean, plain.mean, rtol=1e-9)
-        np.testing.assert_allclose(padded.variances(), plain.variances(), rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_many_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
+def test_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
     X, y, w, m0, p0 = rows(n=388)
     with jax.enable_x64(True):
         on_jax, plain = LowRank(2).start(jnp.asarray(m0), jnp.asarray(p0)), LowRank(2).start(m0, p0)
-        for start, stop in ((0, 192), (192, 196), (196, 388)):  # pieces of 64 rows, a few, and pieces again
+        for start, stop in ((0, 64), (64, 68), (68, 132)):  # a piece of 64 rows, a few, and a piece again
             part = [a[start:stop] for a in (X, y, w)]
-            on_jax, plain = on_jax.fold(*map(jnp.asarray, part)), plain.fold(*part)
-            short = stop - start < 8
-            if not short:
-                plain = with_room(plain, 388)  # which truncates
-            assert len(on_jax.precision.W) == (2 + piece_rows(2) if short else 2)
+            on_jax, plain = on_jax.fold(*map(jnp.asarray, part)), with_room(plain.fold(*part), 388)
+            assert len(on_jax.precision.W) == 2
             np.testing.assert_allclose(on_jax.mean, plain.mean, rtol=1e-9)
             np.testing.assert_allclose(on_jax.variances(), plain.variances(), rtol=1e-9)
             assert float(on_jax.dropped) == pytest.approx(float(plain.dropped))
         folded = jax.jit(lambda info, *part: info.fold(*part))(on_jax, *map(jnp.asarray, (X[:4], y[:4], w[:4])))
         assert folded.precision.W.shape == on_jax.precision.W.shape  # as a loop that is traced needs it
         np.testing.assert_allclose(folded.mean, plain.fold(X[:4], y[:4], w[:4]).mean, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_of_large_models_as_many_rows_as_the_rank_are_truncated_at_once(monkeypatch):
-    X, y, w, m0, p0 = rows(n=4)
-    with jax.enable_x64(True):
-        start, part = LowRank(4).start(jnp.asarray(m0), jnp.asarray(p0)), [jnp.asarray(a) for a in (X, y, w)]
-        small = start.fold(*part)
-        monkeypatch.setattr(structured, "_LARGE", 0)
-        large = start.fold(*part)
-        assert len(small.precision.W) == 4 + piece_rows(4) and len(large.precision.W) == 4
-        np.testing.assert_allclose(large.mean, small.mean, rtol=1e-9)
-        np.testing.assert_allclose(large.variances(), small.variances(), rtol=1e-9)
 
 
 @pytest.mark.slow
