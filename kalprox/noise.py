@@ -12,6 +12,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, cast_on_jax, namespace, pytree, special_functions, static
 from kalprox.base.checks import check_positive, concrete
+from kalprox.base.text import worded
 from kalprox.base.tree import leaf
 from kalprox.linalg.rank import tolerance
 from kalprox.regularizers import Regularizer
@@ -100,12 +101,12 @@ class Noise:
         if dof < -(np.finfo(float).eps ** 0.5):  # no fit has more degrees of freedom than there are whole rows
             less = (
                 " The rows count for less than one each: if their weights say how precise they are, and not how often "
-                "they count, set weight_kind='precision' (--weight-kind precision)."
+                "they count, set {weight_kind='precision' (--weight-kind precision)|--weight-kind precision}."
             )
-        return (
+        return worded(
             f"The noise level cannot be learned: rows - (effective degrees of freedom) = {dof:.3g}, so that no "
-            f"residual degrees of freedom remain.{less} Add rows, strengthen the penalty (ridge with alpha='auto' "
-            "learns the noise level from fewer rows than coefficients), or give the noise variance."
+            f"residual degrees of freedom remain.{less} Add rows, strengthen the penalty (ridge with {{alpha='auto'}} "
+            "learns the noise level from fewer rows than coefficients), or give the noise variance{| with --noise}."
         )
 
     def std(self, leverage: Array, sigma: Any = 1) -> Array:

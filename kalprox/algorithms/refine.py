@@ -374,8 +374,8 @@ def _verdict(
         )
     if change > 0:
         return False, (
-            f"stopped at max_passes={max_passes}: the {problem.likelihood.parameter} of the likelihood would still "
-            f"change by {change:.1e} (relative). Increase max_passes, or give the {problem.likelihood.parameter}."
+            f"stopped after {max_passes} passes: the {problem.likelihood.parameter} of the likelihood would still "
+            f"change by {change:.1e} (relative). Allow more passes, or give the {problem.likelihood.parameter}."
         )
     if _separates(problem, point, left, max_passes):
         counts = problem.likelihood.outcomes == "counts"
@@ -383,7 +383,7 @@ def _verdict(
         whose = "tell these rows apart" if counts else "determine the class"
         return False, (
             f"The coefficients run to infinity (complete or quasi-complete separation): some columns separate {what}. "
-            f"Set a penalty, such as penalty='ridge', or remove the columns that {whose}."
+            f"Set a penalty, such as ridge, or remove the columns that {whose}."
         )
     if left <= tol:
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
@@ -397,8 +397,8 @@ def _verdict(
         return True, f"converged to rounding: the next step ({left:.1e} relative) no longer changes the objective."
     if problem.passes >= max_passes:
         return False, (
-            f"stopped at max_passes={max_passes}: the next step would change theta by {left:.1e} (relative); tol is "
-            f"{tol:.1e}. Increase max_passes, or choose a start nearer to the solution."
+            f"stopped after {max_passes} passes: the next step would change theta by {left:.1e} (relative); tol is "
+            f"{tol:.1e}. Allow more passes, or choose a start nearer to the solution."
         )
     return False, (
         f"stopped: no step decreases the objective, although the next would change theta by {left:.1e} (relative). "

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from kalprox.base.text import worded
+
 __all__ = ["address_space", "check_address_space", "check_matrix", "check_room", "memory_of_machine", "shown_bytes"]
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
@@ -89,8 +91,11 @@ def check_matrix(rows: int, columns: int) -> None:
     there = memory_of_machine()
     if there is not None and need > there:
         raise ValueError(
-            f"{columns:,} columns and {rows:,} rows are too many for all of their information, which takes "
-            f"{shown_bytes(need)}; this machine has {shown_bytes(there)} of memory. Set structure='diagonal', or "
-            "structure=kalprox.structures.LowRank(20), which find the same coefficients with memory in proportion to "
-            "the number of columns and approximate their standard errors; or use fewer columns."
+            worded(
+                f"{columns:,} columns and {rows:,} rows are too many for all of their information, which takes "
+                f"{shown_bytes(need)}; this machine has {shown_bytes(there)} of memory. Set {{structure='diagonal'}}, "
+                "or {structure=kalprox.structures.LowRank(20)|--structure low_rank,rank=20}, which find the same "
+                "coefficients with memory in proportion to the number of columns and approximate their standard "
+                "errors; or use fewer columns."
+            )
         )

@@ -1,13 +1,18 @@
-"""Text from data and file names, made safe for terminals and for spreadsheets; names and counts in sentences."""
+"""Text from data and file names, made safe for terminals and spreadsheets; names, counts and parameters in messages."""
 
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Mapping
-from functools import partial
+from ast import literal_eval
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
 
 __all__ = [
     "MAX_NAME",
+    "Parameter",
+    "Text",
+    "as_option",
     "code",
     "count",
     "csv_cell",
@@ -15,9 +20,11 @@ __all__ = [
     "from_csv_cell",
     "in_options",
     "names",
+    "parameter",
     "plain_number",
     "printable",
     "shorten",
+    "worded",
 ]
 
 MAX_NAME = 60  # characters of a name
@@ -26,9 +33,6 @@ MAX_NAMES = 5  # names in a sentence
 _FORMULA = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}") + (
     "\N{FULLWIDTH COMMERCIAL AT}",
 )
-_APART = r"(?<![\w`'\"/.-])"  # what does not stand before the name of a parameter: a letter, a quote, or part of a path
-_VALUE = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.%+-]*[\w%])"
-_OTHER_VALUES = r"((?:, '[^'\n]*')*(?: or (?:'[^'\n]*'|None))?)"  # as in name='a', 'b' or None
 _NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
 
 
@@ -128,31 +132,110 @@ def plain_number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e10 else f"{value:,.4g}"
 
 
-def in_options(text: str, options: Mapping[str, str]) -> str:
-    """Return a message of the library with the options of a command in place of the parameters of Python.
+class Parameter(NamedTuple):
+    """A parameter in a message, in the words of Python and in those of the command line."""
 
-    Parameters are recognised in `name=value`, in "name must" at the beginning of a sentence, and where a name has an
-    underscore, so that other words stay as they are.
+    python: str
+    option: str
 
-    >>> in_options("max_bad must be a number. Use noise='learn' or None, standardize=True.", {
-    ...     "max_bad": "--max-bad", "noise": "--noise", "standardize": "--standardize"
-    ... })
-    '--max-bad must be a number. Use --noise learn or none, --standardize.'
+
+class Text(str):
+    """A message in the words of Python, which knows its parameters; see `worded` and `in_options`."""
+
+    parts: tuple[str | Parameter, ...]
+
+    @classmethod
+    def of(cls, *parts: Any) -> "Text":
+        """Return the message of these parts, each a `Parameter`, a `Text`, or something else as text.
+
+        >>> in_options(Text.of("use ", parameter("noise", "learn"), "."))
+        'use --noise learn.'
+        """
+        flat: list[str | Parameter] = []
+        for part in parts:
+            flat += part.parts if isinstance(part, Text) else [part if isinstance(part, Parameter) else str(part)]
+        text = cls("".join(part.python if isinstance(part, Parameter) else part for part in flat))
+        text.parts = tuple(flat)
+        return text
+
+
+def worded(message: str, *values: Any) -> Text:
+    """Return a message with parameters, which a command says in its options.
+
+    Braces enclose the name of a parameter, with a value or without; or words of Python and, after a bar, those of the
+    command line; or nothing, where the next of the `values` stands.
+
+    >>> text = worded("{max_bad} must be a number; got {}. {Call fit|Leave --passes 1 out}, with {noise='learn'}.", "a")
+    >>> text
+    "max_bad must be a number; got a. Call fit, with noise='learn'."
+    >>> in_options(text)
+    '--max-bad must be a number; got a. Leave --passes 1 out, with --noise learn.'
     """
-    text = re.sub(r" \(--[^)]* on the command line\)", "", text)
-    for name, option in options.items():
-        text = re.sub(rf"{_APART}{name}(?:={_VALUE})? \(({option}[^)]*)\)", r"\2", text)  # already in both ways
-        text = re.sub(rf"{_APART}{name}={_VALUE}{_OTHER_VALUES}", partial(_given, option), text)
-        text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
-        if "_" in name:
-            text = re.sub(rf"{_APART}{name}(?![\w=`'\"/]|\.\w)", option, text)
-    return text
+    found, given = [], iter(values)
+    for i, piece in enumerate(re.split(r"\{(.*?)\}", message)):
+        name, equals, value = piece.partition("=")
+        if i % 2 == 0:
+            found.append(piece)
+        elif not piece:
+            found.append(next(given))
+        elif "|" in piece:
+            found.append(Parameter(*piece.split("|")))
+        else:
+            found.append(Parameter(piece, as_option(name, literal_eval(value) if equals else ...)))
+    return Text.of(*found)
 
 
-def _given(option: str, found: re.Match[str]) -> str:
-    """Return an option with its value as a shell takes it, and with the other values that a sentence names."""
-    value, others = found.groups()
-    if value == "True":  # a flag
+def in_options(message: str) -> str:
+    """Return a message in the words of the command line."""
+    if not isinstance(message, Text):
+        return message
+    return "".join(part.option if isinstance(part, Parameter) else part for part in message.parts)
+
+
+def parameter(name: str, value: Any) -> Parameter:
+    """Return a parameter with its value, or alone if that is ..."""
+    return Parameter(name if value is ... else f"{name}={value!r}", as_option(name, value))
+
+
+# The options of parameters that have other names, and how some values are given.
+_OPTIONS = {"hashed": "--hash", "max_passes": "--passes", "method": "--interval"}
+_VALUES: dict[tuple[str, Any], str] = {
+    ("structure", None): "no --structure",
+    ("forget", 1): "no forgetting",
+    ("samples", False): "--no-samples",
+}
+
+
+def as_option(name: str, value: Any) -> str:
+    """Return how the command line says a parameter with its value, or a parameter alone if that is ...
+
+    >>> as_option("missing", "impute"), as_option("change_points", False), as_option("structure", None)
+    ('--missing impute', 'no --change-points', 'no --structure')
+    >>> from kalprox.forgetting import Window
+    >>> as_option("forget", Window(60))
+    '--forget window,rows=60'
+    """
+    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if is_dataclass(value):
+        return f"{option} {_kind(value)}"
+    if value is ... or not (value is None or isinstance(value, (str, float, int))):
         return option
-    value = shlex.quote(value[1:-1].replace("\\t", "\t")) if value[0] in "'\"" else value.replace("None", "none")
-    return f"{option} {value}" + others.replace("'", "").replace("None", "none")
+    if (name, value) in _VALUES:
+        return _VALUES[name, value]
+    if isinstance(value, bool):
+        return option if value else f"no {option}"
+    return f"{option} {'none' if value is None else shlex.quote(str(value))}"
+
+
+def _kind(kind: Any) -> str:
+    """Return how an object is given on the command line.
+
+    >>> from kalprox.forgetting import ByRow, ByTime
+    >>> _kind(ByTime(7.0)), _kind(ByRow(0.99))
+    ('time,half_life=7', '0.99')
+    """
+    values = {field.name: getattr(kind, field.name) for field in fields(kind)}
+    numbers = {name: f"{value:.15g}" for name, value in values.items() if isinstance(value, (int, float))}
+    if kind.name == "number":
+        return ",".join(numbers.values())
+    return ",".join([kind.name, *(f"{name}={number}" for name, number in numbers.items())])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from scipy import special
 
+from kalprox.base.text import Text
 from kalprox.calibration.advice import FEWEST_ROWS, advice
 from kalprox.calibration.checks import CHECK_ALARMS, Check
 
@@ -160,8 +161,13 @@ class Verdict(NamedTuple):
         return f"Verdict({self.word!r}, rows={self.rows:.10g}, nis={self.nis:.3g}, coverage={self.coverage:.3g})"
 
     def __str__(self) -> str:
+        return str(self.text)
+
+    @property
+    def text(self) -> Text:
+        """What `str` returns, with the parameters that `kalprox.base.text.in_options` says in options."""
         if self.word == "not judged":
-            return f"not judged, because {self.reason}."
+            return Text.of(f"not judged, because {self.reason}.")
         advice = self.advice
         if self.word == "calibrated" and self.undetermined > self.rows / 2 and self.kind == "numbers":
             total = self.rows + self.undetermined
@@ -169,7 +175,7 @@ class Verdict(NamedTuple):
                 f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because the std of the others is "
                 "not finite, or hardly known: look for enormous values, or for more columns than the rows determine."
             )
-        text = [f"{self.word}: {advice}"]
+        text: list[str] = [Text.of(f"{self.word}: ", advice)]
         whose = f" of {self.whose}" if self.whose else ""
         if self.measured:
             text.append(f"Over {self.rows:,.10g} rows {self.measured}.")
@@ -193,7 +199,7 @@ class Verdict(NamedTuple):
             )
         if self.undetermined > 0:
             text.append(f"{self.undetermined:,.10g} more rows {self.why_undetermined}.")
-        return " ".join(text)
+        return Text.of(text[0], *(f" {more}" for more in text[1:]))
 
 
 def _listed(items: Iterable[str]) -> str:

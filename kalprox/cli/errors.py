@@ -3,7 +3,6 @@
 import _thread
 import io
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -11,7 +10,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from traceback import walk_stack
 from types import FrameType
 from typing import Any, NoReturn
@@ -19,7 +17,6 @@ from typing import Any, NoReturn
 import click
 
 from kalprox.base.text import in_options, printable
-from kalprox.cli.kinds import kind_given
 from kalprox.cli.terminal import echo
 
 __all__ = ["EXIT_CODES", "Commands", "exit_code"]
@@ -60,13 +57,13 @@ class Commands(click.Group):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with self._ending_with_a_code(ctx):
+        with self._ending_with_a_code():
             result = super().invoke(ctx)
             sys.stdout.flush()  # what Python cannot write when it ends, it reports with a traceback
             return result
 
     @contextmanager
-    def _ending_with_a_code(self, ctx: click.Context | None = None) -> Iterator[None]:
+    def _ending_with_a_code(self) -> Iterator[None]:
         try:
             yield
         except click.exceptions.Exit:
@@ -80,8 +77,8 @@ class Commands(click.Group):
             sys.exit(141)
         except Exception as error:
             _drop_output()
-            code, command = exit_code(error), self.commands.get((ctx and ctx.invoked_subcommand) or "")
-            text = _text(error, command) or _NAMELESS.get(type(error)) or type(error).__name__
+            code = exit_code(error)
+            text = _text(error) or _NAMELESS.get(type(error)) or type(error).__name__
             if code == 1:
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
@@ -90,40 +87,10 @@ class Commands(click.Group):
             sys.exit(code)
 
 
-# The options for parameters that have other names, for some values, and for the fields of objects.
-_OPTIONS = {"method": "--interval"}
-_VALUES: dict[tuple[str, Any], str] = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
-
-
-def as_option(name: str, value: Any) -> str:
-    """Return how the command line says a parameter with its value, or a parameter alone if that is ...
-
-    >>> as_option("missing", "impute"), as_option("change_points", False), as_option("structure", None)
-    ('--missing impute', 'no --change-points', 'no --structure')
-    >>> from kalprox.forgetting import Window
-    >>> as_option("forget", Window(60))
-    '--forget window,rows=60'
-    """
-    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-    if is_dataclass(value):
-        return f"{option} {kind_given(value)}"
-    if value is ... or value is True:
-        return option
-    if value is False:
-        return f"no {option}"
-    if value is None or isinstance(value, (str, float, int)):
-        return _VALUES.get((name, value), f"{option} {'none' if value is None else shlex.quote(str(value))}")
-    return option
-
-
-def _text(error: Exception, command: click.Command | None) -> str:
+def _text(error: Exception) -> str:
     """The message of an error in the words of a command."""
-    from kalprox.learning.rule import SettingsError
-
-    if isinstance(error, SettingsError):
-        return error.said(as_option)
-    longest = {str(one.name): max(one.opts, key=len) for one in (command.params if command else [])}
-    return in_options(str(error), {name: option for name, option in longest.items() if option.startswith("--")})
+    message = str(error)
+    return in_options(error.args[0]) if error.args and error.args[0] == message else message
 
 
 def _deliver_interrupt_later(unraisable: Any) -> None:
@@ -217,7 +184,8 @@ def end_output() -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    echo(f"Warning: {message}", err=True)
+    text = _text(message) if isinstance(message, Warning) else message
+    echo(f"Warning: {text}", err=True)
 
 
 def _without_controls(error: click.ClickException) -> click.ClickException:

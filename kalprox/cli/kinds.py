@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
-__all__ = ["Kind", "KindChoice", "NumberOrKind", "RegistryChoice", "kind_given"]
+__all__ = ["Kind", "KindChoice", "NumberOrKind", "RegistryChoice"]
 
 _SPANS = {
     "s": timedelta(seconds=1),
@@ -80,20 +80,6 @@ def _usage(name: str, kind: Any) -> str:
     ('elasticnet,l1_ratio=0.5', 'walk,q=NUMBER[,intercept=NUMBER]')
     """
     return name + "".join(map(_parameter, fields(kind)))
-
-
-def kind_given(kind: Any) -> str:
-    """Return how an object is given on the command line.
-
-    >>> from kalprox.forgetting import ByRow, ByTime
-    >>> kind_given(ByTime(7.0)), kind_given(ByRow(0.99))
-    ('time,half_life=7', '0.99')
-    """
-    values = {field.name: getattr(kind, field.name) for field in fields(kind)}
-    numbers = {name: f"{value:.15g}" for name, value in values.items() if isinstance(value, (int, float))}
-    if kind.name == "number":
-        return ",".join(numbers.values())
-    return ",".join([kind.name, *(f"{name}={number}" for name, number in numbers.items())])
 
 
 def _parameter(field: "Field[Any]") -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from kalprox.base.files import check_distinct, descriptor
+from kalprox.base.text import in_options
 from kalprox.cli.grouped import Options, option, options
 from kalprox.cli.options import COUNT, EXISTING, FILE, LEVEL, StrictOption
 from kalprox.cli.terminal import echo, end_strictly
@@ -39,7 +40,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
     """
     from kalprox.cli.terminal import show_table
     from kalprox.jobs.model import TableModel
-    from kalprox.learning.headline import as_options, verdict_of
+    from kalprox.learning.headline import verdict_of
     from kalprox.reports import summary
 
     fitted = TableModel.load(model)
@@ -49,7 +50,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
         show_table(table)
     verdict = verdict_of(fitted.learner)
     if verdict.rows or verdict.reason:
-        echo(as_options(str(verdict)))
+        echo(in_options(verdict.text))
     if strict:
         end_strictly(headline)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.text import worded
 from kalprox.calibration import Changes
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
@@ -63,7 +64,11 @@ class Progress:
 def check_columns(settings: Settings, columns: TableColumns) -> None:
     """Raise a ValueError if a model with these settings cannot learn rows of these columns."""
     if settings.coef_cov == "clustered" and columns.cluster is None:
-        raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
+        raise ValueError(
+            worded(
+                "{coef_cov='clustered'} needs the cluster of each row: name its column in {Columns.cluster|--clusters}."
+            )
+        )
     if columns.offset is not None or columns.exposure is not None:
         check(settings, way="offset")
 
@@ -168,6 +173,9 @@ class FitRun(ABC):
         columns = self.job.table.columns
         if empty := [name for name, n in self.record.quality.class_rows(columns.classes).items() if n == 0]:
             raise SourceError(
-                f"No good row has the class {empty[0]!r} of column {columns.target!r}: nothing can be learned about "
-                "it. Correct its rows, if they were refused, or list the other classes with classes (--classes)."
+                worded(
+                    "No good row has the class {} of column {}: nothing can be learned about it. Correct its rows, if "
+                    "they were refused, or list the other classes with {classes}.",
+                    *map(repr, (empty[0], columns.target)),
+                )
             )

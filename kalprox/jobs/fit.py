@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.files import check_distinct
+from kalprox.base.text import worded
 from kalprox.jobs.base import FitRun, Progress, check_columns
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
@@ -149,9 +150,12 @@ class FitJob:
     def _check_outliers(self, settings: Settings) -> None:
         """Raise a ValueError if outliers cannot be written to the quarantine file."""
         if self.quarantine is None:
-            raise ValueError("quarantine_outliers needs a quarantine file to write to: set quarantine.")
+            raise ValueError(worded("{quarantine_outliers} needs a quarantine file to write to: set {quarantine}."))
         if self.engine is not None:
-            raise ValueError("quarantine_outliers needs engine=None: workers do not flag rows. Leave the engine out.")
+            needs = (
+                "{quarantine_outliers} needs {engine=None|no --engine}: workers do not flag rows. Leave the engine out."
+            )
+            raise ValueError(worded(needs))
         check(settings, way="outliers")
 
     def _refines(self, settings: Settings) -> bool:
@@ -162,7 +166,7 @@ class FitJob:
         if several or self.start is not None:
             check(settings, way="passes")
             if once:
-                raise ValueError("Standard input is read once: give files, or set passes=1.")
+                raise ValueError(worded("Standard input is read once: give files, or set {passes=1}."))
         refines = not settings.is_exact and settings.structure is None and not settings.forgets
         return refines and not once and (self.passes != 1 or self.start is not None)
 

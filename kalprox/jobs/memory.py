@@ -3,6 +3,7 @@
 import warnings
 
 from kalprox.base.memory import address_space, memory_of_machine, shown_bytes
+from kalprox.base.text import Text, worded
 from kalprox.structures import Structure
 
 __all__ = ["MATRICES", "check_memory"]
@@ -29,9 +30,9 @@ def check_memory(columns: int, memory: int, structure: Structure | None = None) 
         If the matrices take more than the memory of this machine.
     """
     size, what = 8 * columns**2, "d x d matrices"
-    fewer = (
-        "Fewer columns, or fewer levels of categorical columns, need less; or set structure='diagonal' (--structure "
-        "diagonal on the command line), which keeps no correlations of coefficients."
+    fewer: str = worded(
+        "Fewer columns, or fewer levels of categorical columns, need less; or set {structure='diagonal'}, which keeps "
+        "no correlations of coefficients."
     )
     if structure is not None:
         size, what = 8 * columns * (getattr(structure, "rank", 0) + 1), "vectors"
@@ -41,7 +42,7 @@ def check_memory(columns: int, memory: int, structure: Structure | None = None) 
     text += f"{shown_bytes(size)})"
     if there is not None and need > max(there, _SMALL):
         has = "this machine has" if address_space() is None else "the limit of this process (ulimit -v) leaves it"
-        raise MemoryError(f"{text}, and {has} {shown_bytes(there)}. {fewer}")
+        raise MemoryError(Text.of(f"{text}, and {has} {shown_bytes(there)}. ", fewer))
     if need > max(memory, _SMALL):
         warnings.warn(
             f"{text}; the {shown_bytes(memory)} of --memory bound only the rows that are read at a time. {fewer}",

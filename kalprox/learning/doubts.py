@@ -4,6 +4,7 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.learning.errors import StandardErrors, hidden_clusters
 from kalprox.learning.gaps import Gaps
 from kalprox.learning.settings import Settings
@@ -39,11 +40,11 @@ def doubt_of_weights(settings: Settings) -> str:
     """Say that the weights of rows are taken for repetitions, where there are no robust errors; else empty."""
     if settings.coef_cov != "model" or settings.parameters["coef_cov"] != "auto" or not settings.weighs_scores:
         return ""
-    without = "structure=None" if settings.structure is not None else "a forget other than 'auto'"
-    return (
-        "The standard errors take the weights of rows (class_weight, or weight_kind='precision') for repetitions, "
+    without = "{structure=None}" if settings.structure is not None else "a {forget} other than 'auto'"
+    return worded(
+        "The standard errors take the weights of rows ({class_weight, or |}{weight_kind='precision'}) for repetitions, "
         f"and are too small where these are above 1: robust ones, which do not, need {without}. Set "
-        "coef_cov='model' if repetitions are meant."
+        "{coef_cov='model'} if repetitions are meant."
     )
 
 
@@ -80,11 +81,11 @@ def doubt_of_clusters(belief: StandardErrors) -> str:
 
 def doubt_of_merge(distance: float) -> str:
     """Say how many standard errors merges have left the estimate from the minimiser, and what makes it exact."""
-    return (
+    return worded(
         "The merge is approximate: the models linearised their rows at different estimates, and the merged estimate "
         f"is about {_rounded(distance)} standard errors from that of all rows. Errors that streams had before the "
-        "merge come on top of it: below a tenth each for shuffled rows, and more for sorted ones. Call refine with all "
-        "rows to make it exact (kalprox refine on the command line)."
+        "merge come on top of it: below a tenth each for shuffled rows, and more for sorted ones. {Call refine|Run "
+        "kalprox refine} with all rows to make it exact."
     )
 
 
@@ -115,10 +116,10 @@ def doubt_of_penalty(belief: StandardErrors) -> str:
         farthest = float(np.max(np.where(np.isfinite(pull), pull, 0.0), initial=0.0))
         if not farthest > _PULL:
             return ""
-    return (
+    return worded(
         f"The penalty moves a coefficient by {_rounded(farthest)} standard errors, and the coefficients are larger "
-        "than it expects with this little noise: the intervals cover less than they say. Use penalty=None, a "
-        "smaller alpha, or standardize=True if the columns differ in scale."
+        "than it expects with this little noise: the intervals cover less than they say. Use {penalty=None}, a "
+        "smaller alpha, or {standardize=True} if the columns differ in scale."
     )
 
 
@@ -141,10 +142,10 @@ def _doubt_of_shrinkage(belief: StandardErrors) -> str:
     moved = f"The penalty moves the largest coefficient by {_rounded(farthest)} standard errors"
     if not np.isfinite(farthest):
         moved = "The rows alone do not determine the largest coefficient"
-    return (
-        f"{moved}. With alpha='auto' intervals cover on average over the coefficients, and that of a coefficient "
+    return worded(
+        f"{moved}. With {{alpha='auto'}} intervals cover on average over the coefficients, and that of a coefficient "
         "which is much larger than the others covers less than it says. For an interval of one coefficient use "
-        "penalty=None."
+        "{penalty=None}."
     )
 
 

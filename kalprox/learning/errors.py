@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Design
 from kalprox.learning.rules import check
@@ -179,8 +180,8 @@ class StandardErrors(ABC):
         count = 0.0 if self.scores is None else self.scores.count
         if self.settings.coef_cov != "clustered" or count >= 2:
             return ""
-        return (
-            f"coef_cov='clustered' needs at least two clusters, got {count:g}, and more rows than coefficients: "
+        return worded(
+            f"{{coef_cov='clustered'}} needs at least two clusters, got {count:g}, and more rows than coefficients: "
             "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two or "
             "more labels."
         )

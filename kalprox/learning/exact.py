@@ -10,6 +10,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import LARGEST, check_usable
+from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.alpha_family import AlphaFamily
@@ -336,8 +337,10 @@ class Exact(Core):
         """Return the state about the means of the rows, where a first row may have been the origin of its sums."""
         if self.window is not None:
             raise ValueError(
-                f"A window is made of the rows themselves, and a model file would hold its {self.n_held} rows as they "
-                "came. Forget in another way, or save the rows too: leave --no-samples (samples=False) out."
+                worded(
+                    f"A window is made of the rows themselves, and a model file would hold its {self.n_held} rows as "
+                    "they came. Forget in another way, or save the rows too: leave {samples=False} out."
+                )
             )
         return replace(self, information=self.information.about_means())
 

@@ -8,6 +8,7 @@ their fingerprints, in no order, and a model file stores them.
 import numpy as np
 
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.information import Information
 
 __all__ = ["SIZE", "check_apart", "fingerprint", "of_moments"]
@@ -45,7 +46,9 @@ def check_apart(mine: Array, theirs: Array) -> None:
     same = [_TOL * rows, _TOL * weight, target, target, place, _TOL * size + _TOL, np.full(len(mine), _TOL)]
     if (np.abs(mine[:, None] - theirs[None]) <= np.column_stack(same)[:, None]).all(axis=-1).any():
         raise ValueError(
-            "The models have rows in common: both have learned the same rows, or one of them was merged from a "
-            "model of rows that the other has, too. Merge models of different rows, or set allow_overlap=True "
-            "(--allow-overlap on the command line) if these rows are to count twice."
+            worded(
+                "The models have rows in common: both have learned the same rows, or one of them was merged from a "
+                "model of rows that the other has, too. Merge models of different rows, or set {allow_overlap=True} if "
+                "these rows are to count twice."
+            )
         )

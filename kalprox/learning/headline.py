@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kalprox.base.text import code, count, in_options, names, printable
+from kalprox.base.text import Text, code, count, in_options, names, printable, worded
 from kalprox.calibration import Verdict
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import doubt_of_errors, doubt_of_merge
@@ -17,46 +17,11 @@ from kalprox.learning.targets import accepts_any
 from kalprox.models import LINKS
 from kalprox.sources.notes import NO_NOTES, Notes
 
-__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline", "refusals", "verdict_of"]
+__all__ = ["Headline", "Line", "RowCounts", "headline", "refusals", "verdict_of"]
 
 _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
 _WIDTH, _INDENT = 80, 12
-
-# The options of the command line for parameters, and for what is said in other words.
-_OPTIONS = {"max_passes": "--passes", "method": "predict --interval"} | {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        "alpha",
-        "coef_cov",
-        "forget",
-        "likelihood",
-        "link",
-        "missing",
-        "noise",
-        "penalty",
-        "standardize",
-        "targets",
-        "unseen",
-        "weight_kind",
-    )
-}
-_SPELLED = {
-    'coef_cov="clustered"': "--clusters COLUMN",
-    'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
-    'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
-    "shuffle them,": "shuffle them, with --shuffle 1,",
-    "Use a larger alpha": "Use a larger --alpha",
-    "Use a smaller alpha": "Use a smaller --alpha",
-    "Use a structure of a higher rank, or structure=None if": "Use a larger --structure low_rank,rank=R, or none if",
-    "set diagnose=True": "fit the rows to files",
-    "with partial_fit or without an engine": "without --engine",
-    "with partial_fit or in one pass": "with --passes 1",
-    "Call refine with all rows to make it exact.": "Fit one model to all rows to make it exact.",
-    "Learn more rows, or use fit.": "Fit more rows, or several passes: leave --passes 1 out.",
-    "or give the noise variance": "or give the noise variance with --noise",
-    "Call refine with all rows": "Fit one model to all rows",
-}
 
 
 class RowCounts(Protocol):
@@ -109,7 +74,7 @@ class Headline(NamedTuple):
 
     def with_options(self) -> "Headline":
         """Return the headline with the options of the command line in place of the parameters of the estimator."""
-        return Headline(tuple(line._replace(text=as_options(line.text)) for line in self.lines))
+        return Headline(tuple(line._replace(text=in_options(line.text)) for line in self.lines))
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the lines in JSON types."""
@@ -179,7 +144,7 @@ def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
         flagged = f"{count(rows.outliers, 'row')} {verb} flagged, learned with less weight"
         yield Line("Outliers", f"{flagged}, and written to the quarantine file.")
     yield from _cells(
-        learner, rows.notes, 'Refuse such rows with unseen="reject", or fit to rows that have all levels.'
+        learner, rows.notes, 'Refuse such rows with {unseen="reject"}, or fit to rows that have all levels.'
     )
 
 
@@ -223,7 +188,7 @@ def _missingness(learner: Learner, columns: Sequence[str]) -> Iterator[Line]:
 
 def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -> Iterator[Line]:
     yield _counts(predicted, f"{predicted.read - predicted.bad:,} predicted")
-    advice = 'The predictions ignore them. Refuse such rows with unseen="reject", or fit to rows that have them.'
+    advice = 'The predictions ignore them. Refuse such rows with {unseen="reject"}, or fit to rows that have them.'
     fitted = NO_NOTES if rows is None else Notes(units=rows.notes.units)  # in other units, predictions are wrong
     yield from _cells(learner, fitted + predicted.notes, advice)
     yield from (line._replace(label="Model") for line in _rows(learner, rows) if line.doubt or line.label == "Rows")
@@ -248,7 +213,8 @@ def _counts(rows: RowCounts, used: str) -> Line:
     if many:
         text += " The others may differ from them: correct these cells, or leave out the column"
         unseen = any("unseen level" in reason for _, reason, _ in rows.counted)
-        text += ', list all levels beforehand, or, without a formula, use unseen="zero".' if unseen else "."
+        levels = ', list all levels beforehand, or, without a formula, use {unseen="zero"}.'
+        text = worded("{}" + (levels if unseen else "."), text)
     return Line("Rows", text, many)
 
 
@@ -260,7 +226,7 @@ def _cells(learner: Learner, notes: Notes, advice: str) -> Iterator[Line]:
         shown = text.replace("`", "'").replace("**", "* *")  # values of cells are not marked up
         shown = shown.replace("which were filled in", f"which were {_how(learner)}")
         if text in unknown:
-            yield Line("Levels", f"{shown} {advice}", True)
+            yield Line("Levels", worded("{} " + advice, shown), True)
         else:
             yield Line("Cells", shown, text in doubts)
 
@@ -294,8 +260,8 @@ def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Li
         if several.all() and n_rows <= len(named):
             whose = f"There are {count(len(named), 'column')} and {count(n_rows, 'row')}"
         if (undetermined & several).any():
-            advice = 'undetermined. Leave columns out, or use penalty="ridge".'
-            yield Line("Columns", f"{whose}: coefficients are {advice}", True)
+            advice = '{}: coefficients are undetermined. Leave columns out, or use {penalty="ridge"}.'
+            yield Line("Columns", worded(advice, whose), True)
         else:
             yield Line("Columns", f"{whose}: the penalty alone tells their effects apart.")
 
@@ -310,8 +276,8 @@ def _estimate(learner: Learner) -> Iterator[Line]:
         text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
         yield Line("Targets", text, any_allowed)
     if not belief.converged or (not belief.predicts and belief.message):
-        found = belief.message or "The coefficients may still change. Increase max_passes."
-        yield Line("Fit", f"not converged: {found}", True)
+        found = belief.message or worded("The coefficients may still change. Increase {max_passes}.")
+        yield Line("Fit", worded("not converged: {}", found), True)
     if belief.facts.alpha_limit is not None:
         yield Line("Penalty", _AT_LIMIT[belief.facts.alpha_limit])
     for label, doubt in (
@@ -325,8 +291,8 @@ def _estimate(learner: Learner) -> Iterator[Line]:
 
 
 _AT_LIMIT = {
-    np.inf: "alpha='auto': the larger alpha, the better. The columns explain no more than noise would.",
-    0.0: "alpha='auto': the smaller alpha, the better. penalty=None does as well.",
+    np.inf: worded("{alpha='auto'}: the larger alpha, the better. The columns explain no more than noise would."),
+    0.0: worded("{alpha='auto'}: the smaller alpha, the better. {penalty=None} does as well."),
 }
 
 
@@ -336,8 +302,8 @@ def _changes(learner: Learner) -> Iterator[Line]:
         return
     changes = learner.score.changes
     stays = changes is not None and changes.found > 0 and not learner.settings.forgets
-    advice = ' The rows before still count: let the model forget them, with forget="auto".' if stays else ""
-    yield Line("Changes", f"{about_changes(learner)}.{advice}", stays or changes is None)
+    advice = ' The rows before still count: let the model forget them, with {forget="auto"}.' if stays else ""
+    yield Line("Changes", worded("{}." + advice, about_changes(learner)), stays or changes is None)
 
 
 def verdict_of(learner: Learner, *, in_time: bool = False) -> Verdict:
@@ -353,46 +319,44 @@ def _verdict(learner: Learner, columns: Sequence[str], in_time: bool) -> Line:
         why = verdict.reason or "no row was predicted before it was learned"
         return Line("Verdict", f"not judged, because {why}.", True)
     advice = verdict.advice
-    if verdict.word == "over-confident" and learner.belief.std_doubt:
-        advice = (
-            "The stated std is too small, as a structure that drops correlations may make it. Use one of a higher rank"
-        )
-        advice += ', or intervals that correct themselves, method="conformal".' if verdict.kind == "numbers" else "."
-    if verdict.word == "drifting" and learner.belief.std_doubt:
-        advice = (
-            "The rows at the end do not follow the estimate from those before. Where columns go together or change "
-            "slowly, a structure that drops correlations makes it so. Use one of a higher rank, or shuffle rows that "
-            "are not in the order of time."
-        )
-    text = f"{verdict.word}: {advice}"
+    if learner.belief.std_doubt:
+        advice = _of_structures(verdict) or advice
+    parts = [f"{verdict.word}: ", advice]
     names_of = {f"x{j}": code(name) for j, name in enumerate(columns)}
     for check in verdict.checks:
         if check.found and check.word == verdict.word == "nonlinear":
             shown = re.sub(r"\bx\d+\b", lambda found: names_of.get(found[0], found[0]), check.measured)
-            text += f" {shown[0].upper()}{shown[1:]}."
+            parts.append(f" {shown[0].upper()}{shown[1:]}.")
     if verdict.findings[1:]:
-        text += f" Also: {', '.join(verdict.findings[1:])}."
+        parts.append(f" Also: {', '.join(verdict.findings[1:])}.")
     mostly = verdict.undetermined > verdict.rows
     if verdict.worth >= 1:
         found = f"95% intervals cover {verdict.coverage:.1%}" if verdict.kind != "classes" else verdict.measured
         whose = f" of {verdict.whose}" if verdict.whose else ""
-        text += f" Judged on {count(round(verdict.rows), 'row')}{whose}, each predicted before it was learned: {found}."
+        judged = (
+            f" Judged on {count(round(verdict.rows), 'row')}{whose}, each predicted before it was learned: {found}."
+        )
+        parts.append(judged)
     if mostly:
         look = ": look for enormous values, or for columns that the rows do not determine"
-        advice = look if verdict.kind == "numbers" else ""
-        text += f" {count(round(verdict.undetermined), 'row')} {verdict.why_undetermined}{advice}."
-    return Line("Verdict", text, verdict.word != "calibrated" or mostly)
+        look = look if verdict.kind == "numbers" else ""
+        parts.append(f" {count(round(verdict.undetermined), 'row')} {verdict.why_undetermined}{look}.")
+    return Line("Verdict", Text.of(*parts), verdict.word != "calibrated" or mostly)
 
 
-def as_options(text: str) -> str:
-    """Return the text with the options of the command line in place of the parameters of the estimator.
-
-    >>> as_options('Use noise="inputs", or penalty=None.')
-    'Use --noise inputs, or --penalty none.'
-    """
-    for argument, option in _SPELLED.items():
-        text = text.replace(argument, option)
-    return in_options(text, _OPTIONS)
+def _of_structures(verdict: Verdict) -> str:
+    """Return what a word means where a structure drops correlations, if that is something else; else empty."""
+    if verdict.word == "drifting":
+        return (
+            "The rows at the end do not follow the estimate from those before. Where columns go together or change "
+            "slowly, a structure that drops correlations makes it so. Use one of a higher rank, or shuffle rows that "
+            "are not in the order of time."
+        )
+    if verdict.word != "over-confident":
+        return ""
+    advice = "The stated std is too small, as a structure that drops correlations may make it. Use one of a higher rank"
+    correct = ', or intervals that correct themselves, {method="conformal"|predict --interval conformal}'
+    return worded(f"{advice}{correct if verdict.kind == 'numbers' else ''}.")
 
 
 def _wrapped(line: Line) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.base.tree import grown
 from kalprox.calibration import Calibration
 from kalprox.calibration.classes import Probabilities
@@ -32,12 +33,12 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 __all__ = ["Learner"]
 
 _NO_ORDER = (
-    "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
-    "partial_fit or without an engine"
+    "the rows were learned in no order, so that none was predicted from those before it: learn them in their "
+    "order, without an engine"
 )
 _SEVERAL_PASSES = (
     "the model was fitted in several passes over the same rows, so that no row was predicted before it was "
-    "learned: learn the rows as a stream, with partial_fit or in one pass"
+    "learned: learn the rows in one pass, as a stream"
 )
 _FIRST_CLASSES = (
     "the score started when the third class came: that of two classes is another one. To judge all rows, name the "
@@ -200,8 +201,10 @@ class Learner:
         """
         if self.pending:
             raise ValueError(
-                f"{len(self.pending)} row(s) wait for their target and are held as they came. Give their targets "
-                "first, or allow the file to have rows (samples=True)."
+                worded(
+                    f"{len(self.pending)} row(s) wait for their target and are held as they came. Give their targets "
+                    "first, or allow the file to have rows ({samples=True|leave --no-samples out})."
+                )
             )
         self.stream.release_rows()
         self.gaps = replace(self.gaps, held=None)

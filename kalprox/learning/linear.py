@@ -9,6 +9,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.pickling import PickledFields
+from kalprox.base.text import worded
 from kalprox.base.tree import leaf, state
 from kalprox.information import Equations, Information
 from kalprox.learning.belief import Belief, Facts
@@ -184,10 +185,10 @@ class LinearBelief(Belief):
         certain = not settings.penalty.follows_spectrum or self._by_evidence or settings.noise_var is not None
         if certain or not self.rows.are_few:
             return noise
-        doubt = (
+        doubt = worded(
             f"With {float(self.information.effective_rows):.4g} rows for {self.information.d} coefficients the noise "
-            f"level is known only if alpha={settings.alpha:.4g} is right: intervals may be too narrow or too wide. Add "
-            "rows, set alpha='auto', or give the noise variance."
+            f"level is known only if {{alpha={settings.alpha:.4g}}} is right: intervals may be too narrow or too wide. "
+            "Add rows, set {alpha='auto'}, or give the noise variance{| with --noise}."
         )
         return replace(noise, doubt=doubt)
 

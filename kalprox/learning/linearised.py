@@ -18,6 +18,7 @@ from kalprox.algorithms.proximal_filter import (
 )
 from kalprox.algorithms.state import HeldRows, ProximalState
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
@@ -368,9 +369,11 @@ class Linearised(Core):
         held = self.proximal.held
         if held is not None and held.rows:
             raise ValueError(
-                f"The warm-up of the stream has not ended, and a model file would hold its {held.rows} rows "
-                "as they came. Learn more rows, let the fit make several passes, or save the rows too: leave "
-                "--no-samples (samples=False) out."
+                worded(
+                    f"The warm-up of the stream has not ended, and a model file would hold its {held.rows} rows as "
+                    "they came. Learn more rows, let the fit make several passes, or save the rows too: leave "
+                    "{samples=False} out."
+                )
             )
         data, seen = self.proximal.posterior.data, self.seen
         assert isinstance(data, Information)
@@ -418,13 +421,13 @@ def _message_of_stream(state: Linearised) -> str:
     if state.proximal.cut_short:
         return (
             "The stream can hold no more rows, and those held did not determine the coefficients well: they were "
-            "linearised for good, and the estimate may be wrong and over-confident. Call refine with all rows."
+            "linearised for good, and the estimate may be wrong and over-confident. Refine the model with all rows."
         )
     if held is None or held.settled or state.belief.convex:
         return ""
     return (
         f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
-        "coefficients well, and the estimate may be far off. Learn more rows, or use fit."
+        "coefficients well, and the estimate may be far off. Learn more rows, or make several passes over them."
     )
 
 

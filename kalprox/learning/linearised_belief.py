@@ -23,7 +23,7 @@ __all__ = ["SEPARATED", "LinearisedBelief", "SeparationWarning", "contrasts", "n
 SEPARATED = (
     "The rows leave some coefficients to the weak prior of the stream, since some columns separate the classes without "
     "an error, or rows whose counts are all zero (complete or quasi-complete separation): without it the coefficients "
-    "run to infinity, and their standard errors say nothing. Set a penalty, such as penalty='ridge', or remove these "
+    "run to infinity, and their standard errors say nothing. Set a penalty, such as ridge, or remove these "
     "columns."
 )
 

@@ -3,29 +3,15 @@
 The rules themselves are the table in `kalprox.learning.rules`.
 """
 
-import re
-from ast import literal_eval
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "FACTS",
-    "FADES",
-    "NOT_MIXED",
-    "ONE_OUTPUT",
-    "UNIT",
-    "WAYS",
-    "WEIGHED",
-    "Rule",
-    "SettingsError",
-    "in_python",
-    "is_one_of",
-    "row",
-]
+from kalprox.base.text import Parameter, Text, parameter, worded
+
+__all__ = ["FACTS", "Rule", "SettingsError", "is_one_of", "row"]
 
 Settings = Any  # of `kalprox.learning.settings`, which are checked by these rules
-Spell = Callable[[str, Any], str]  # of a parameter and its value, or of a parameter alone if that is ...
 
 
 @dataclass(frozen=True)
@@ -33,13 +19,25 @@ class Rule:
     """Where all of `when` holds, all of `needs` must.
 
     Both are words of `FACTS` by their names, several separated by bars; "way" is a name of `WAYS`. `why` completes
-    "because ...", and `use` says what to do instead. In both, braces enclose a parameter, with a value or without.
+    "because ...", and `use` says what to do instead, with parameters as in `kalprox.base.text.worded`.
     """
 
     when: Mapping[str, str]
     needs: Mapping[str, str]
     why: str
     use: str
+
+    @classmethod
+    def of(cls, text: str) -> "Rule":
+        """Return a rule in the notation of the table.
+
+        >>> Rule.of("way=merge, alpha=auto needs forget=none, because order matters. Use fit.")
+        Rule(when={'way': 'merge', 'alpha': 'auto'}, needs={'forget': 'none'}, why='order matters', use='Use fit.')
+        """
+        when, _, rest = " ".join(text.split()).partition(" needs ")
+        needs, _, rest = rest.partition(", because ")
+        why, _, use = rest.partition(". ")
+        return cls(_named(when), _named(needs), why, use)
 
     def unmet(self, settings: Settings) -> list[str]:
         """Return the names of the facts that are needed and are not so; none if the rule is about other settings."""
@@ -48,27 +46,31 @@ class Rule:
         return [name for name, words in self.needs.items() if not is_one_of(settings, name, words)]
 
 
+def _named(text: str) -> dict[str, str]:
+    """Return words by the names of their facts, with the words that groups stand for."""
+    found = {}
+    for item in text.split(", "):
+        name, _, words = item.partition("=")
+        found[name] = "|".join(GROUPS.get(word, word) for word in words.split("|"))
+    return found
+
+
 class SettingsError(ValueError):
     """Settings that do not go together, or not with a way in."""
 
     rule: Rule
-    _parts: list[Any]
 
     @classmethod
     def of(cls, rule: Rule, settings: Settings, unmet: list[str]) -> "SettingsError":
         """Return the error of a rule of which these facts are not met."""
-        given = [[_value(settings, name)] for name in rule.when if not _is_usual(settings, name)]
-        parts = [*_about(rule, given), " needs ", *_joined([_words(name, rule.needs[name]) for name in unmet])]
-        parts += [*_parsed(f", because {rule.why}; got "), *_joined([[_value(settings, name)] for name in unmet])]
-        parts += [". ", *_parsed(rule.use)]
-        parts[0] = "A target" + parts[0][8:] if parts[0][:8] == "a target" else parts[0]
-        error = cls(_spelled(parts, in_python))
-        error.rule, error._parts = rule, parts
+        about = _about(rule, [_value(settings, name) for name in rule.when if not _is_usual(settings, name)])
+        needs = _joined([_words(name, rule.needs[name]) for name in unmet])
+        got = _joined([_value(settings, name) for name in unmet])
+        parts = [*about.parts, " needs ", needs, ", because ", _told(rule.why), "; got ", got, ". ", _told(rule.use)]
+        parts[0] = "A target" + parts[0][8:] if isinstance(parts[0], str) and parts[0][:8] == "a target" else parts[0]
+        error = cls(Text.of(*parts))
+        error.rule = rule
         return error
-
-    def said(self, spell: Spell) -> str:
-        """Return the message with parameters spelled in another way, such as that of the command line."""
-        return _spelled(self._parts, spell)
 
 
 def _flag(name: str) -> Callable[[Settings], str]:
@@ -123,11 +125,13 @@ WAYS = {  # besides `fit`, with which everything goes that settings allow
     "evidence": "log_evidence_",
 }
 
-# Words that several rules use.
-UNIT = "two classes|several classes|other"  # likelihoods without a noise variance
-ONE_OUTPUT = "gaussian|robust|location|dispersed|two classes|other"
-FADES, NOT_MIXED = "none|number|time|auto", "none|number|time|window|walk"
-WEIGHED = "evidence|prediction"  # penalties that alpha multiplies, by how it is chosen
+GROUPS = {  # of words that several rules use
+    "UNIT": "two classes|several classes|other",  # likelihoods without a noise variance
+    "ONE OUTPUT": "gaussian|robust|location|dispersed|two classes|other",
+    "FADES": "none|number|time|auto",
+    "NOT MIXED": "none|number|time|window|walk",
+    "WEIGHED": "evidence|prediction",  # penalties that alpha multiplies, by how it is chosen
+}
 
 # What words mean, where it is not {name='word'}.
 _SAID = {
@@ -144,26 +148,29 @@ _SAID = {
     ("model", "other"): "a model that several passes improve",
     ("link", "identity|name"): "a {link} by its name",
     ("link", "identity|function"): "{link='identity'}, or a function",
-    ("likelihood", ONE_OUTPUT): "a number, a count or two classes to predict",
+    ("likelihood", GROUPS["ONE OUTPUT"]): "a number, a count or two classes to predict",
     ("likelihood", "gaussian|two classes|several classes"): "{likelihood='gaussian'}, or classes",
-    ("likelihood", f"gaussian|{UNIT}"): "{likelihood='gaussian'}, counts or classes",
+    ("likelihood", f"gaussian|{GROUPS['UNIT']}"): "{likelihood='gaussian'}, counts or classes",
     ("likelihood", "gaussian|several classes"): "{likelihood='gaussian'}",
     ("likelihood", "robust|location|dispersed|two classes|other"): "a likelihood of counts, outliers or two classes",
     ("likelihood", "gaussian|robust|location|dispersed|other"): "a number or a count to predict",
-    ("likelihood", f"gaussian|location|dispersed|{UNIT}"): "a likelihood that is not robust",
-    ("likelihood", "robust"): "a robust likelihood, {likelihood='huber'}, 'student' or 'contaminated'",
+    ("likelihood", f"gaussian|location|dispersed|{GROUPS['UNIT']}"): "a likelihood that is not robust",
+    (
+        "likelihood",
+        "robust",
+    ): "a robust likelihood, {likelihood='huber'}, {'student'|student} or {'contaminated'|contaminated}",
     ("density", "known"): "a likelihood that says its `predictive` distribution",
-    ("penalty", "none|ridge|own ridge"): "{penalty='ridge'} or None",
-    ("penalty", "none|ridge|own ridge|own quadratic"): "a quadratic penalty, {penalty='ridge'} or None",
+    ("penalty", "none|ridge|own ridge"): "{penalty='ridge'} or {None|none}",
+    ("penalty", "none|ridge|own ridge|own quadratic"): "a quadratic penalty, {penalty='ridge'} or {None|none}",
     ("selection", "prediction"): "a {penalty} other than 'ridge'",
-    ("selection", WEIGHED): "a penalty with a weight, such as {penalty='ridge'}",
+    ("selection", GROUPS["WEIGHED"]): "a penalty with a weight, such as {penalty='ridge'}",
     ("alpha", "number"): "a number as {alpha}",
     ("noise", "learn|number"): "one noise variance, {noise='learn'} or a number",
     ("forget", "none"): "{forget=1}",
     ("forget", "none|number|time"): "a {forget} that is a number or {half_life}",
     ("forget", "none|number|time|window"): "a {forget} that is a number, {half_life} or a window",
-    ("forget", FADES): "a {forget} that is a number, 'auto' or {half_life}",
-    ("forget", NOT_MIXED): "a {forget} other than 'auto'",
+    ("forget", GROUPS["FADES"]): "a {forget} that is a number, 'auto' or {half_life}",
+    ("forget", GROUPS["NOT MIXED"]): "a {forget} other than 'auto'",
     ("forget", "time"): "{half_life}",
     ("missing", "raise|impute"): "{missing='raise'} or {missing='impute'}",
     ("change_points", "no"): "{change_points=False}",
@@ -178,14 +185,8 @@ _GOT = {  # what words that came mean, where it is not the parameter as it was g
     ("likelihood", "two classes"): "a target of two classes",
     ("likelihood", "several classes"): "a target of several classes",
 }
+_HALF_LIFE = "{forget=ByTime(half_life)|--forget time,half_life=NUMBER}"  # what {half_life} is in the texts of rules
 _ABOUT = {"density": "likelihood", "selection": "penalty"}  # the parameters that some facts are about
-
-
-def in_python(name: str, value: Any) -> str:
-    """Return how Python says a parameter with its value."""
-    if value is ...:
-        return "forget=ByTime(half_life)" if name == "half_life" else name
-    return f"{name}={value!r}"
 
 
 def is_one_of(settings: Settings, name: str, words: str) -> bool:
@@ -197,46 +198,37 @@ def _is_usual(settings: Settings, name: str) -> bool:
     return name == "way" or FACTS[name](settings) in ("identity", "gaussian")
 
 
-def _parsed(text: str) -> Iterator[Any]:
-    """Yield the parts of a text: pairs of a parameter and its value, and what is between them."""
-    for i, part in enumerate(re.split(r"\{(.*?)\}", text)):
-        name, _, value = part.partition("=")
-        yield part if i % 2 == 0 else (name, literal_eval(value) if value else ...)
+def _told(text: str) -> Text:
+    return worded(text.replace("{half_life}", _HALF_LIFE))
 
 
-def _spelled(parts: list[Any], spell: Spell) -> str:
-    return "".join(part if isinstance(part, str) else spell(*part) for part in parts)
-
-
-def _words(name: str, words: str) -> list[Any]:
+def _words(name: str, words: str) -> Text:
     """Return what is needed: the words of a fact."""
-    said = _SAID.get((name, words))
-    return list(_parsed(said)) if said is not None else _joined([[(name, word)] for word in words.split("|")], " or ")
+    told = _SAID.get((name, words))
+    return _told(told) if told is not None else _joined([parameter(name, word) for word in words.split("|")], " or ")
 
 
-def _value(settings: Settings, name: str) -> Any:
+def _value(settings: Settings, name: str) -> str | Parameter:
     """Return what settings are: a parameter as it was given, or a word."""
-    word, parameter = FACTS[name](settings), _ABOUT.get(name, name)
+    word, about = FACTS[name](settings), _ABOUT.get(name, name)
     if (name, word) in _GOT:
         return _GOT[name, word]
-    return parameter, settings.coef_cov if name == "coef_cov" else settings.parameters[parameter]
+    return parameter(about, settings.coef_cov if name == "coef_cov" else settings.parameters[about])
 
 
-def _about(rule: Rule, settings: list[list[Any]]) -> list[Any]:
+def _about(rule: Rule, settings: list[Any]) -> Text:
     """Return what a rule is about: the way in, and settings."""
-    way = [list(_parsed(WAYS[rule.when["way"]]))] if "way" in rule.when else []
+    way = [_told(WAYS[rule.when["way"]])] if "way" in rule.when else []
     return _joined([*way, *settings], " with ")
 
 
-def _joined(items: list[list[Any]], by: str = " and ") -> list[Any]:
-    found: list[Any] = []
-    for item in items:
-        found += [by, *item] if found else item
-    return found
+def _joined(items: list[Any], by: str = " and ") -> Text:
+    parts = [part for item in items for part in (by, item)]
+    return Text.of(*parts[1:])
 
 
-def row(rule: Rule, spell: Spell) -> tuple[str, str, str]:
+def row(rule: Rule) -> tuple[Text, Text, Text]:
     """Return what a rule is about, what that needs, and why."""
     about = _about(rule, [_words(name, words) for name, words in rule.when.items() if name != "way"])
     needs = _joined([_words(name, words) for name, words in rule.needs.items()], "; ")
-    return _spelled(about, spell), _spelled(needs, spell), _spelled(list(_parsed(rule.why)), spell)
+    return about, needs, _told(rule.why)

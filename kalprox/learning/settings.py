@@ -10,6 +10,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
+from kalprox.base.text import worded
 from kalprox.forgetting import Forgetting, forgetting_of
 from kalprox.learning.gaps import FILLED, MISSING
 from kalprox.learning.rules import check
@@ -304,8 +305,10 @@ def _expected_run(change_points: Any) -> float | None:
         return _EXPECTED_RUN if change_points else None
     if not (isinstance(change_points, (float, numbers.Integral)) and _SHORTEST_RUN <= float(change_points) < np.inf):
         raise ValueError(
-            f"change_points must be the expected number of rows from one change to the next, at least "
-            f"{_SHORTEST_RUN:g}, or True or False; got {change_points!r}."
+            worded(
+                "{change_points} must be the expected number of rows from one change to the next, at least "
+                f"{_SHORTEST_RUN:g}{{, or True or False|, or auto}}; got {change_points!r}."
+            )
         )
     return float(change_points)
 

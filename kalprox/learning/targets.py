@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, masked
+from kalprox.base.text import Text, parameter, worded
 from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Moments
 from kalprox.learning.rules import check
@@ -171,13 +172,13 @@ def _refuse(settings: Settings, reason: str, outside: Array, where: str) -> NoRe
     bottom, top = _range(settings)
     if not settings.likelihood.location:
         limits, given = settings.likelihood.limits, settings.parameters["likelihood"]
-        raise ValueError(
-            f"y must be {limits} with likelihood={given!r}; {len(rows)} of {len(outside)} targets{where} are not, in "
-            f"row(s) {shown}. Correct them, or choose another likelihood."
-        )
+        about = Text.of(f"y must be {limits} with ", parameter("likelihood", given), f"; {len(rows)} of {len(outside)}")
+        advice = f"targets{where} are not, in row(s) {shown}. Correct them, or choose another likelihood."
+        raise ValueError(Text.of(about, " ", advice))
     raise ValueError(
-        f"y must lie between {bottom:.4g} and {top:.4g}, the range of link={settings.link!r}, up to noise. {len(rows)} "
-        f"of {len(outside)} targets{where} lie outside, in row(s) {shown}, {reason}. Scale y or choose "
-        "another link; if it is meant, set targets='any', which in Python is a "
-        "parameter of the likelihood, kalprox.likelihoods.Gaussian."
+        worded(
+            f"y must lie between {bottom:.4g} and {top:.4g}, the range of {{link={settings.link!r}}}, up to noise. "
+            f"{len(rows)} of {len(outside)} targets{where} lie outside, in row(s) {shown}, {reason}. Scale y or choose "
+            "another link; if it is meant, set {targets='any'}{, a parameter of kalprox.likelihoods.Gaussian|}."
+        )
     )

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kalprox.base.text import code
+from kalprox.base.text import code, in_options
 from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, Changes, ClassCalibration, Verdict
 from kalprox.calibration.showing import SIZES, coverage_curve, independent_rows
 from kalprox.display.axes import is_narrow, label_ends, thousands
 from kalprox.display.style import FAINT, line_style
 from kalprox.jobs.model import TableModel
-from kalprox.learning.headline import as_options, verdict_of
+from kalprox.learning.headline import verdict_of
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
 
@@ -31,10 +31,10 @@ def section(fitted: TableModel) -> Section:
     table = summary.calibration(fitted)
     verdict = verdict_of(fitted.learner)
     if not score.rows > 0:
-        text = f"Not judged, because {as_options(verdict.reason)}." if verdict.reason else _NOT_SCORED
+        text = f"Not judged, because {verdict.reason}." if verdict.reason else _NOT_SCORED
         return Section(title, text, [], [table])
     tables = [table, _checks(verdict), *summary.conformal(fitted)]
-    text = as_options(str(verdict).replace(verdict.word, f"**{verdict.word.capitalize()}**", 1))
+    text = in_options(verdict.text).replace(verdict.word, f"**{verdict.word.capitalize()}**", 1)
     return Section(title, text, _figures(score, fitted.columns.classes), tables)
 
 

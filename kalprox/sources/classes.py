@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.text import worded
 from kalprox.sources.arrow import pa, plain
 from kalprox.sources.cell_parsing import MISSING, Faults, cell_labels, distinct_cells, parse_levels, shown
 from kalprox.sources.encoding import one_hot
@@ -69,8 +70,12 @@ class TargetClasses:
         if len(classes) < 2:
             what = f"one class only, {classes[0]!r}" if classes else "no class"
             raise SourceError(
-                f"Column {column!r} has {what}: there is nothing to tell apart. Cells that are empty or hold NA, ?, - "
-                "and the like are missing; if that is a class, list the classes with classes (--classes)."
+                worded(
+                    "Column {} has {}: there is nothing to tell apart. Cells that are empty or hold NA, ?, - and the "
+                    "like are missing; if that is a class, list the classes with {classes}.",
+                    repr(column),
+                    what,
+                )
             )
         if not self.listed:
             _check_case(column, classes)
@@ -85,25 +90,37 @@ class TargetClasses:
         if self.most == 2:
             _check_case(column, in_order(found))
             raise SourceError(
-                f"Column {column!r} has more than two classes: {some}. Use likelihood='categorical' for several "
-                "classes, or list two of them with classes (--classes): rows of another class are then bad rows."
+                worded(
+                    "Column {} has more than two classes: {}. Use {likelihood='categorical'} for several classes, or "
+                    "list two of them with {classes}: rows of another class are then bad rows.",
+                    repr(column),
+                    some,
+                )
             )
-        raise SourceError(
-            f"Column {column!r} has more than {self.most} classes: {some}. Did you mean a regression? For numbers use "
-            "likelihood='gaussian', 'poisson' or another one."
+        advice = (
+            "Did you mean a regression? For numbers use {likelihood='gaussian'}, {'poisson'|poisson} or another one."
         )
+        raise SourceError(worded("Column {} has more than {} classes: {}. " + advice, repr(column), self.most, some))
 
     def _positive_last(self, column: str, classes: tuple[str, ...]) -> tuple[str, ...]:
         at = class_index(classes).find(None, label_of(self.positive))
         names = ", ".join(map(repr, classes))
         if at is None:
             raise SourceError(
-                f"positive must be one of the classes of column {column!r}; got {self.positive!r} of {names}."
+                worded(
+                    "{positive} must be one of the classes of column {}; got {} of {}.",
+                    *map(repr, (column, self.positive)),
+                    names,
+                )
             )
         if len(classes) > 2:
             raise SourceError(
-                f"positive must be left out unless there are two classes; column {column!r} has {len(classes)}: each "
-                "of them has a probability."
+                worded(
+                    "{positive} must be left out unless there are two classes; column {} has {}: each of them has a "
+                    "probability.",
+                    repr(column),
+                    len(classes),
+                )
             )
         return classes[1 - at], classes[at]
 
@@ -175,8 +192,11 @@ def _check_case(column: str, classes: tuple[str, ...]) -> None:
     for one, other in pairwise(sorted(classes, key=str.casefold)):
         if one.casefold() == other.casefold():
             raise SourceError(
-                f"The classes {one!r} and {other!r} of column {column!r} differ only in upper and lower case. List the "
-                "classes with classes (--classes): each once, to find it in any case, or both, to tell them apart."
+                worded(
+                    "The classes {} and {} of column {} differ only in upper and lower case. List the classes with "
+                    "{classes}: each once, to find it in any case, or both, to tell them apart.",
+                    *map(repr, (one, other, column)),
+                )
             )
 
 

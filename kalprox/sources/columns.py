@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.text import worded
 from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import hash_levels, parse_booleans, parse_days, parse_levels, parse_numbers
 from kalprox.sources.encoding import Cells, one_hot, put_columns
@@ -224,7 +225,9 @@ class Columns(TableColumns):
         hash_bits = BITS if hash_bits is None and words else hash_bits
         shared = [*(name for name, n in bins.items() if n is None and hash_bits), *words]
         if hash_bits and not shared:
-            raise SourceError("hash_bits needs hashed features, or words: there is nothing to put into the columns.")
+            raise SourceError(
+                worded("{hash_bits} needs {hashed} features, or {words}: there is nothing to put into the columns.")
+            )
         bins = {name: n for name, n in bins.items() if name not in shared}
         texts = dict.fromkeys([*bins, *shared])
         numbers = inference.numbers(targets, time_is_date=time_is_date)

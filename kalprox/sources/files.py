@@ -15,6 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from kalprox.base.text import worded
+
 __all__ = [
     "FORMATS",
     "MAX_RECORD",
@@ -149,8 +151,12 @@ def format_of(path: Path, given: str | None = None) -> str:
         if name.endswith(suffix):
             return FORMATS[suffix]
     raise SourceError(
-        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format, as in "
-        "format='csv'."
+        worded(
+            "{}: the suffix {} is not one of {}. Give the format, as in {format='csv'}.",
+            path,
+            repr(path.suffix or "(none)"),
+            ", ".join(FORMATS),
+        )
     )
 
 
@@ -348,8 +354,10 @@ class Replay:
                 stored.write(part)
         if stored.tell() > limit:
             raise SourceError(
-                f"Standard input has more than the {limit:,} bytes that may be stored {why}. {_NO_STORE}, or allow "
-                "more with spool (--spool)."
+                worded(
+                    f"Standard input has more than the {limit:,} bytes that may be stored {why}. {_NO_STORE}, or allow "
+                    "more with {spool}."
+                )
             )
         self._stream = self._stored = stored
         self._kept, self._keep = bytearray(), False

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.checks import LARGEST
+from kalprox.base.text import worded
 from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, parse_labels, separated
 from kalprox.sources.encoding import Cells
@@ -241,8 +242,12 @@ class _Scan(TableColumns):
         for name, known in self.levels.items():
             if len(known) > max_levels:
                 raise SourceError(
-                    f"Column {name!r} has more than the {max_levels:,} levels allowed. Leave it out of the formula, or "
-                    f"allow more with max_levels."
+                    worded(
+                        "Column {} has more than the {} levels allowed. Leave it out of the formula, or allow more "
+                        "with {max_levels}.",
+                        repr(name),
+                        f"{max_levels:,}",
+                    )
                 )
 
 

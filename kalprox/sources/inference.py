@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kalprox.base.text import Text, parameter, worded
 from kalprox.sources.arrow import is_date, is_label, is_number, is_text, pa, plain
 from kalprox.sources.cell_parsing import parse_days, parse_numbers
 from kalprox.sources.classes import TargetClasses
@@ -205,8 +206,11 @@ def infer_features(
             holds = f"{kind}." if like is None else like.text(samples=first.samples)
             remedy = ""
             if like is None and name in target and _can_be_levels(table.column(name)):
-                remedy = " If these are classes, use likelihood='bernoulli' for two of them, 'categorical' for more."
-            raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {holds}{remedy}")
+                remedy = worded(
+                    " If these are classes, use {likelihood='bernoulli'} for two of them, {'categorical'|categorical} "
+                    "for more."
+                )
+            raise SourceError(worded("{}: column {} must hold numbers; it holds {}{}", file, repr(name), holds, remedy))
     numeric: list[str] = []
     booleans: list[str] = []
     levels: dict[str, tuple[str, ...] | None] = {}
@@ -222,9 +226,10 @@ def infer_features(
         elif kind == "text":
             given = categorical.get(name)
             if name not in categorical and (like := _likeness(first, name)):
+                holds = Text.of(f"{file}: column {name!r} holds ", like.text(samples=first.samples))
+                use, leave = parameter("categorical", name), parameter("exclude", name)
                 raise SourceError(
-                    f"{file}: column {name!r} holds {like.text(samples=first.samples)} If they are levels, "
-                    f"use categorical={name!r} and to leave the column out exclude={name!r}."
+                    Text.of(holds, " If they are levels, use ", use, "; to leave the column out, ", leave, ".")
                 )
             if given and (same := same_levels(given)):
                 raise SourceError(

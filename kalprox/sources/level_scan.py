@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.text import Parameter, as_option, parameter, worded
 from kalprox.sources.arrow import from_bytes, pa
 from kalprox.sources.cell_parsing import cell_labels, distinct_cells, parse_numbers
 from kalprox.sources.classes import have_class
@@ -148,7 +149,12 @@ def _check(found: Mapping[str, LevelCounts], allowed: int) -> None:
     counts = [f"column {name!r} has {'more than ' * (n > _MOST)}{min(n, _MOST):,} levels" for name, n in over.items()]
     some, most = max(over.items(), key=lambda item: item[1])
     raise SourceError(
-        f"Too many levels: {', '.join(counts)}, more than the {allowed:,} allowed. Leave such a column out, allow more "
-        f"levels with max_levels (--max-levels {most}), or put them into bins with hashed (--hash {some}): levels that "
-        "share a bin share a coefficient."
+        worded(
+            "Too many levels: {}, more than the {} allowed. Leave such a column out, allow more levels with "
+            "{}, or put them into bins with {}: levels that share a bin share a coefficient.",
+            ", ".join(counts),
+            f"{allowed:,}",
+            parameter("max_levels", most),
+            Parameter("hashed", as_option("hashed", some)),
+        )
     )

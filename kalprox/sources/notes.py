@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from kalprox.base.text import worded
 from kalprox.sources.files import SourceError
 
 __all__ = ["MAX_EXAMPLES", "NO_NOTES", "ColumnNote", "HashNote", "Notes", "UnknownLevels", "check_known"]
@@ -191,9 +192,14 @@ def check_known(notes: Notes, levels: Mapping[str, Sequence[str]]) -> None:
             ", ..." if len(levels[name]) > MAX_EXAMPLES else ""
         )
         raise UnknownLevels(
-            f"Column {name!r} has no level that the model knows: {note} are unknown; the model knows {known}. Give the "
-            "column the values that the model was fitted to. If they are new levels, to be encoded as zeros, predict "
-            "with unseen='zero' (--unseen zero on the command line)."
+            worded(
+                "Column {} has no level that the model knows: {} are unknown; the model knows {}. Give the column the "
+                "values that the model was fitted to. If they are new levels, to be encoded as zeros, predict with "
+                "{unseen='zero'}.",
+                repr(name),
+                note,
+                known,
+            )
         )
 
 

@@ -9,16 +9,15 @@ from enum import StrEnum
 from typing import Any, BinaryIO, NamedTuple
 
 from kalprox.base.files import flush_to_disk, open_locked
-from kalprox.base.text import csv_line, from_csv_cell, printable
+from kalprox.base.text import Text, csv_line, from_csv_cell, parameter, printable, worded
 from kalprox.sources.files import SourceError
 
 __all__ = ["BadRow", "Cell", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
-_UNSEEN = (
+_UNSEEN = worded(
     " An unseen level is neither listed nor one that the model was fitted to: list it, or fit the model to rows that "
-    "have it; without a formula, unseen='zero' (--unseen zero on the command line) encodes it as zeros, as the "
-    "reference level."
+    "have it; without a formula, {unseen='zero'} encodes it as zeros, as the reference level."
 )
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
@@ -227,30 +226,35 @@ class Quarantine:
         rows = "\n  ".join(map(str, self.first)) + ("\n  ..." if self.bad > len(self.first) else "")
         self.close()
         raise TooManyBadRows(
-            f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
-            f"{_remedies(self.first)}Allow more with max_bad: a number, or a percentage such as 1%."
-            + _UNSEEN
-            * self._unseen
+            Text.of(
+                f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n",
+                *_remedies(self.first),
+                worded("Allow more with {max_bad}: a number, or a percentage such as 1%."),
+                _UNSEEN if self._unseen else "",
+            )
         )
 
 
-def _remedies(rows: Sequence[BadRow]) -> str:
+def _remedies(rows: Sequence[BadRow]) -> list[Text]:
     """What may be changed about how the file is read, given some of its bad rows."""
     remedies = []
     if any(row.reason == Reason.NOT_UTF8 for row in rows):
-        remedies.append("Use encoding='latin-1' if the file is in Latin-1, as older programs write it. ")
+        remedies.append(worded("Use {encoding='latin-1'} if the file is in Latin-1, as older programs write it. "))
     values = [row.value for row in rows if row.reason == Reason.NOT_NUMBER]
     if any(_DECIMAL_COMMA.fullmatch(value) for value in values):
-        remedies.append("Use decimal=',' to read numbers with decimal commas. ")
+        remedies.append(worded("Use {decimal=','} to read numbers with decimal commas. "))
     marks = [found[1] for value in values if (found := _THOUSANDS.fullmatch(value))]
     if marks:
-        remedies.append(f"Use thousands={marks[0]!r} to read numbers with marks between thousands. ")
+        use = parameter("thousands", marks[0])
+        remedies.append(worded("Use {} to read numbers with marks between thousands. ", use))
     if any(row.reason == Reason.UNSEEN_CLASS for row in rows):
         remedies.append(
-            "An unseen class is neither listed nor one that the model was fitted to: list it with classes (--classes), "
-            "or correct the cell. "
+            worded(
+                "An unseen class is neither listed nor one that the model was fitted to: list it with {classes}, or "
+                "correct the cell. "
+            )
         )
-    return "".join(remedies)
+    return remedies
 
 
 def read_quarantine(path: str | os.PathLike[str]) -> list[BadRow]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from kalprox.base.text import worded
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.text import CsvRecords, Lines, pass_over
@@ -191,8 +192,10 @@ class Records:
                 if count:
                     break
                 raise SourceError(
-                    f"The header does not end within {self.max_record:,} bytes, the value of max_record. Check that "
-                    "the input is CSV and has newlines, or raise max_record."
+                    worded(
+                        f"The header does not end within {self.max_record:,} bytes, the value of {{max_record}}. Check "
+                        "that the input is CSV and has newlines, or raise {max_record}."
+                    )
                 )
             if not end and not self._ended:
                 self._more()

@@ -7,6 +7,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_finite
+from kalprox.base.text import worded
 from kalprox.forgetting import Forgetting
 
 __all__ = ["NEEDS_BY_TIME", "TimeGoesBack", "TimeJumps", "check_jumps", "check_later", "in_order", "time_numbers"]
@@ -100,8 +101,10 @@ def in_order(times: Array | None, since: float | None = None, weights: Array | N
     """
     if times is None:
         raise ValueError(
-            "forget=ByTime(...) needs the time of every row: give times=..., one per row or one for the batch "
-            "(--time COLUMN on the command line)."
+            worded(
+                "{forget=ByTime(...)|--forget time} needs the time of every row: give {times=..., one per row or one "
+                "for the batch|--time COLUMN}."
+            )
         )
     if weights is not None:
         times = np.where(weights > 0, times, -np.inf)

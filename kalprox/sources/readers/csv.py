@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kalprox.base.text import worded
 from kalprox.sources.arrow import pa
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers.base import RawBlock, Reading, Wanted, check_names
@@ -74,7 +75,9 @@ class CsvReader(TextReader):
         delimiter = reading.delimiter
         if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise SourceError(
-                f"delimiter must be one ASCII character other than a quote or a newline; got {delimiter!r}."
+                worded(
+                    "{delimiter} must be one ASCII character other than a quote or a newline; got {}.", repr(delimiter)
+                )
             )
         self.default = "\t" if self.format.startswith("tsv") else ","
         self.delimiter = delimiter or self.default  # until the header has been read
@@ -129,8 +132,12 @@ class CsvReader(TextReader):
                 break
             if len(held) > self.reading.max_record:
                 raise SourceError(
-                    f"{self.name}: the header does not end within {self.reading.max_record:,} bytes, the value of "
-                    "max_record. Check that the file is CSV and has newlines, or raise max_record."
+                    worded(
+                        "{}: the header does not end within {} bytes, the value of {max_record}. Check that the file "
+                        "is CSV and has newlines, or raise {max_record}.",
+                        self.name,
+                        f"{self.reading.max_record:,}",
+                    )
                 )
         end = end or len(held)
         if start == len(held):
@@ -150,16 +157,24 @@ class CsvReader(TextReader):
             raise SourceError(f"{self.name}: the header cannot be read ({error}).") from error
         if "\0" in text:
             raise SourceError(
-                f"{self.name}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
-                "encoding='utf-16-le' (or 'utf-16-be')."
+                worded(
+                    "{}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
+                    "{encoding='utf-16-le'} (or {'utf-16-be'|utf-16-be}).",
+                    self.name,
+                )
             )
         try:
             line.decode()
         except UnicodeDecodeError as error:
             column = len(_first_records(line[: error.start + 1].decode("latin-1"), self.delimiter, whole=True)[0])
             raise SourceError(
-                f"{self.name}: the header is not UTF-8: the name of column {column} is {names[column - 1]!r}. Use "
-                "encoding='latin-1' if the file is in Latin-1, as older programs write it."
+                worded(
+                    "{}: the header is not UTF-8: the name of column {} is {}. Use {encoding='latin-1'} if the file is "
+                    "in Latin-1, as older programs write it.",
+                    self.name,
+                    column,
+                    repr(names[column - 1]),
+                )
             ) from None
         return [name.strip() for name in names]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.text import worded
 from kalprox.sources.arrow import from_bytes, from_numpy, load, pa
 from kalprox.sources.cell_parsing import certainly_exact, parse_numbers
 from kalprox.sources.files import SourceError
@@ -55,8 +56,12 @@ class JsonReader(TextReader):
                 lines += lines_of(chunk.data)
             elif chunk.fault is Reason.TOO_LONG and not lines:
                 raise SourceError(
-                    f"{self.name}: the first line does not end within {self.reading.max_record:,} bytes, the value of "
-                    "max_record. Check that the file has one JSON object per line, or raise max_record."
+                    worded(
+                        "{}: the first line does not end within {} bytes, the value of {max_record}. Check that the "
+                        "file has one JSON object per line, or raise {max_record}.",
+                        self.name,
+                        f"{self.reading.max_record:,}",
+                    )
                 )
             if len(lines) >= rows:
                 break

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kalprox.base.text import Text, parameter, worded
 from kalprox.sources.arrow import from_bytes, is_text, pa, pc, plain, to_numpy
 from kalprox.sources.cell_parsing import EMPTY_CELL, MISSING_CELLS, shown, why_invalid
 from kalprox.sources.files import SourceError
@@ -50,12 +51,17 @@ class Notation:
         if self.thousands == self.decimal:
             other = "," if self.decimal == "." else "."
             raise SourceError(
-                f"thousands must differ from the decimal mark, which is {self.decimal!r}: 1{self.decimal}234 would be "
-                f"two numbers. If numbers are written as 1{self.decimal}234{other}5, give decimal={other!r} as well."
+                worded(
+                    f"{{thousands}} must differ from the decimal mark, which is {self.decimal!r}: 1{self.decimal}234 "
+                    f"would be two numbers. If numbers are written as 1{self.decimal}234{other}5, give "
+                    f"{{decimal={other!r}}} as well."
+                )
             )
         for unit in self.units:
             if not unit.strip() or re.search(r"[0-9,+-]|^[ \t]*\.", unit):
-                raise SourceError(f"units must be texts without digits, signs and marks, such as lbs; got {unit!r}.")
+                raise SourceError(
+                    worded("{units} must be texts without digits, signs and marks, such as lbs; got {}.", repr(unit))
+                )
 
     @property
     def is_plain(self) -> bool:
@@ -154,7 +160,7 @@ class Likeness(NamedTuple):
 
     def text(self, *, samples: bool) -> str:
         """The likeness in words with what to change, and with the example if `samples`."""
-        return self.what + (f", such as {self.example!r}. " if samples else ". ") + self.remedy
+        return Text.of(self.what, f", such as {self.example!r}. " if samples else ". ", self.remedy)
 
 
 def likeness(column: Any) -> Likeness | None:
@@ -188,9 +194,9 @@ def _with_unit(texts: list[str], pattern: str, what: str, few: int) -> Likeness 
     chosen = [match for match in found if match["unit"] == unit]
     numbers = from_bytes([match["number"].encode() for match in chosen])
     marks = None if pc.all(pc.match_substring_regex(numbers, PLAIN.pattern)).as_py() else likeness(numbers)
-    remedy = f"Use units={unit!r} to read them as numbers, or write them without it."
+    remedy = worded("Use {} to read them as numbers, or write them without it.", parameter("units", unit))
     example = max(chosen, key=lambda match: len(match["number"]))[0]
-    return Likeness(what, example, f"{remedy} {marks.remedy}" if marks else remedy)
+    return Likeness(what, example, Text.of(remedy, " ", marks.remedy) if marks else remedy)
 
 
 _NOTATIONS = [
@@ -212,12 +218,15 @@ def _number(fitting: list[Notation], example: str) -> Likeness:
     """The likeness of numbers that are in all of these notations, the simplest first."""
     first = fitting[0]
     if first.is_plain:  # and another notation was asked for
-        return Likeness("numbers with a decimal point", example, "Use decimal='.' without thousands to read them.")
+        remedy = worded("Use {decimal='.'} without {thousands} to read them.")
+        return Likeness("numbers with a decimal point", example, remedy)
     if Notation(".", ",") in fitting[1:]:
-        remedy = "Use decimal=',' if the comma is a decimal mark, or thousands=',' if it stands between thousands."
+        remedy = worded(
+            "Use {decimal=','} if the comma is a decimal mark, or {thousands=','} if it stands between thousands."
+        )
         return Likeness("numbers with commas", example, remedy)
     marks = [] if first.thousands is None else ["marks between thousands"]
-    given = [] if first.thousands is None else [f"thousands={first.thousands!r}"]
+    given = "" if first.thousands is None else f" {{thousands={first.thousands!r}}}"
     if first.decimal != ".":
-        marks, given = ["decimal commas", *marks], [f"decimal={first.decimal!r}", *given]
-    return Likeness(f"numbers with {' and '.join(marks)}", example, f"Use {' '.join(given)} to read them.")
+        marks, given = ["decimal commas", *marks], f" {{decimal={first.decimal!r}}}{given}"
+    return Likeness(f"numbers with {' and '.join(marks)}", example, worded(f"Use{given} to read them."))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from kalprox.base.text import worded
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable, format_of
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.prefetch import map_ahead
@@ -141,7 +142,8 @@ class Text:
             self.encoding = codecs.lookup(encoding).name
             "".encode(encoding)  # or it is a codec of something else, such as rot13
         except (LookupError, ValueError):
-            raise SourceError(f"encoding must be one that Python knows, such as latin-1; got {encoding!r}.") from None
+            told = worded("{encoding} must be one that Python knows, such as latin-1; got {}.", repr(encoding))
+            raise SourceError(told) from None
         self.stdin = standard_input(stdin) if path == STDIN else None
         self.found: str | None = None  # the encoding that a byte order mark says
         self._raw: Any = None
@@ -167,8 +169,12 @@ class Text:
             self.open(again=self._again)
         except SourceError as error:
             raise SourceError(
-                f"{self.name}: a quote that opens before byte {offset:,} never closes, and is longer than max_record. "
-                "Write standard input to a file, of which only that line is a bad row; or correct the line."
+                worded(
+                    "{}: a quote that opens before byte {} never closes, and is longer than {max_record}. Write "
+                    "standard input to a file, of which only that line is a bad row; or correct the line.",
+                    self.name,
+                    f"{offset:,}",
+                )
             ) from error
         self.seek(offset)
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from command import invoke, start
 from poison import HEADER, rows
 
-from kalprox.cli import main
+from kalprox.base.text import worded
 from kalprox.cli.errors import EXIT_CODES, Commands, _interrupt_after, _text
 
 pytestmark = pytest.mark.integration
@@ -114,24 +114,18 @@ def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("decimal must be . or ,; got 'x'.", "--decimal must be . or ,; got 'x'."),
-        ("Use decimal=',' thousands='.' to read them.", "Use --decimal , --thousands . to read them."),
-        ("give delimiter=';'. thousands must differ", "give --delimiter ';'. --thousands must differ"),
-        ("If '\\t' separates names, give delimiter='\\t'.", "If '\\t' separates names, give --delimiter '\t'."),
-        ("Allow more with max_bad: a number.", "Allow more with --max-bad: a number."),
-        ("predict with unseen='zero' (--unseen zero on the command line).", "predict with --unseen zero."),
-        ("with max_levels (--max-levels 20), or hashed (--hash g)", "with --max-levels 20, or --hash g"),
-        ("the value of max_record. Raise max_record.", "the value of --max-record. Raise --max-record."),
-        ("max_bad.csv: no column 'max_levels' in a/max_bad", "max_bad.csv: no column 'max_levels' in a/max_bad"),
-        ("the format and the delimiter must agree", "the format and the delimiter must agree"),
-        ("likelihood='huber', 'student' or 'contaminated'; got", "--likelihood huber, student or contaminated; got"),
-        ("standardize=True needs fit", "--standardize needs fit"),
-        ("penalty='ridge' or None, forget=1, and 'x'", "--penalty ridge or none, --forget 1, and 'x'"),
-        ("noise='learn', penalty=None, alpha=2", "--noise learn, --penalty none, --alpha 2"),
+        ("Use {decimal=','} {thousands='.'} to read them.", "Use --decimal , --thousands . to read them."),
+        ("{thousands} must differ: give {delimiter=';'}", "--thousands must differ: give --delimiter ';'"),
+        ("give {delimiter='\\t'}.", "give --delimiter '\t'."),
+        ("{likelihood='huber'}, {'student'|student} or another", "--likelihood huber, student or another"),
+        ("{standardize=True} needs {Call fit|kalprox fit}", "--standardize needs kalprox fit"),
+        ("{penalty='ridge'} or {None|none}, {forget=1}", "--penalty ridge or none, no forgetting"),
+        ("{noise='learn'}, {alpha=2}, {samples=False}", "--noise learn, --alpha 2, --no-samples"),
     ],
 )
-def test_arguments_are_shown_as_options(said, shown):
-    assert _text(ValueError(said), main.commands["fit"]) == shown
+def test_parameters_are_shown_as_options(said, shown):
+    assert _text(ValueError(worded(said))) == shown
+    assert _text(ValueError(worded("{}", "{alpha} and alpha=1"))) == "{alpha} and alpha=1"  # text from data
 
 
 def test_an_interrupt_is_repeated_when_the_hook_has_been_left():

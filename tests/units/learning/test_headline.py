@@ -6,9 +6,10 @@ from data import behind_link, linear
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox import KalproxRegressor
+from kalprox.base.text import in_options
 from kalprox.calibration.advice import ADVICE
 from kalprox.jobs.record import DataQuality
-from kalprox.learning.headline import Headline, Line, as_options, headline
+from kalprox.learning.headline import Headline, Line, headline
 from kalprox.likelihoods import Gaussian
 from kalprox.sources import Block
 from kalprox.sources.notes import ColumnNote, Notes
@@ -85,7 +86,7 @@ def test_constant_and_collinear_columns_are_named():
 def test_what_is_not_judged_or_not_calibrated_is_a_doubt():
     (line,) = of(*linear(500, 2), engine="local").doubts
     assert line.label == "Verdict" and line.text.startswith("not judged, because the rows were learned in no order")
-    assert "without --engine" in as_options(line.text)
+    assert "without an engine" in in_options(line.text)
     X, y = linear(20, 2)
     assert said(of(X, y), "Verdict")[0].doubt and "too few rows to say" in said(of(X, y), "Verdict")[0].text
     X, y = linear(1000, 2)
@@ -131,7 +132,7 @@ def test_targets_outside_the_range_of_the_link_are_counted(fit, tmp_path):
 def test_an_alpha_without_a_best_is_said():
     X, _ = linear(400, 3)
     (line,) = said(of(X, X @ np.ones(3), alpha="auto", diagnose=False), "Penalty")
-    assert "the smaller alpha, the better" in line.text and "--penalty none" in as_options(line.text)
+    assert "the smaller alpha, the better" in line.text and "--penalty none" in in_options(line.text)
 
 
 def test_the_text_fits_80_columns_and_marks_doubts():
@@ -149,4 +150,4 @@ def test_the_text_fits_80_columns_and_marks_doubts():
 
 def test_every_advice_of_the_verdict_has_its_options():
     for advice in (advice for words in ADVICE.values() for advice in words.values()):
-        assert not any(argument in as_options(advice) for argument in ('="', "='", "=None")), advice
+        assert not any(argument in in_options(advice) for argument in ('="', "='", "=None")), advice

@@ -120,7 +120,7 @@ def test_missing_targets_are_bad_rows(tmp_path):
 
 def test_a_listed_class_is_not_missing(tmp_path):
     path = csv(tmp_path, "y,x\n+,1\n-,2\n-,3\n+,4\n")
-    with pytest.raises(SourceError, match=r"one class only, '\+'.*list the classes with classes \(--classes\)"):
+    with pytest.raises(SourceError, match=r"one class only, '\+'.*list the classes with classes"):
         Columns.infer([path], "y", classes=TargetClasses())
     columns = Columns.infer([path], "y", classes=TargetClasses(("-", "+")))
     y, bad = learned(Table([path], columns))
