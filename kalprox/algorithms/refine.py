@@ -23,6 +23,7 @@ import numpy as np
 from kalprox.algorithms.descent import Point, Problem, descend_jointly
 from kalprox.base.arrays import Array, brief
 from kalprox.base.checks import check_is, check_positive, check_vector
+from kalprox.base.text import Text, worded
 from kalprox.display.progress import progress_bar
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
@@ -285,7 +286,7 @@ def refine(
         passes=problem.passes,
         converged=converged,
         objective=point.objective,
-        message=f"{message} {read.noise.reason}".strip(),
+        message=Text.of(message, " ", read.noise.reason) if read.noise.reason else message,
         noise_var=float(read.noise.variance),
         dof=read.dof,
         information=read.information,
@@ -373,8 +374,8 @@ def _verdict(
             "Choose another start, or add a penalty."
         )
     if change > 0:
-        return False, (
-            f"stopped after {max_passes} passes: the {problem.likelihood.parameter} of the likelihood would still "
+        return False, worded(
+            f"stopped at {{max_passes={max_passes}}}: the {problem.likelihood.parameter} of the likelihood would still "
             f"change by {change:.1e} (relative). Allow more passes, or give the {problem.likelihood.parameter}."
         )
     if _separates(problem, point, left, max_passes):
@@ -396,9 +397,9 @@ def _verdict(
             )
         return True, f"converged to rounding: the next step ({left:.1e} relative) no longer changes the objective."
     if problem.passes >= max_passes:
-        return False, (
-            f"stopped after {max_passes} passes: the next step would change theta by {left:.1e} (relative); tol is "
-            f"{tol:.1e}. Allow more passes, or choose a start nearer to the solution."
+        return False, worded(
+            f"stopped at {{max_passes={max_passes}}}: the next step would change theta by {left:.1e} (relative); tol "
+            f"is {tol:.1e}. Allow more passes, or choose a start nearer to the solution."
         )
     return False, (
         f"stopped: no step decreases the objective, although the next would change theta by {left:.1e} (relative). "

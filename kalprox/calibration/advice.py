@@ -31,7 +31,8 @@ _NUMBERS = {
     "skewed": "Errors to one side are larger than those to the other. Use intervals that do not assume a normal "
     'distribution: {method="conformal"|predict --interval conformal}.',
     "over-confident": 'The stated std is too small. {Use noise="learn"; where it|Leave --noise out; where the noise} '
-    "is learned, look for what the model leaves out, such as a missing input, or a linearisation far off.",
+    "is learned, look for what the model leaves out, such as a missing input, or a linearisation far from the "
+    "solution.",
     "under-confident": 'The stated std is too large. {Use noise="learn", or give a smaller noise variance|Leave '
     "--noise out, or give a smaller one}.",
     "informative missingness": "Features are missing in rows whose targets are not as their other features predict: "
@@ -82,6 +83,6 @@ def advice(kind: str, word: str, *, in_time: bool = False) -> str:
     `in_time` says that the rows are known to be in the order of time: only such rows may be forgotten.
 
     >>> advice("classes", "under-confident").split(". ")[1]
-    'Use {alpha="auto"} in fit, or a smaller alpha.'
+    'Use alpha="auto" in fit, or a smaller alpha.'
     """
     return worded(_IN_TIME[word]) if in_time and word in _IN_TIME else ADVICE[kind].get(word, "")
