@@ -11,6 +11,7 @@ from scipy import special
 
 from kalprox.base.arrays import Array, namespace, pytree, special_functions
 from kalprox.base.checks import concrete
+from kalprox.base.text import worded
 from kalprox.likelihoods.base import Likelihood, Outcomes, normal_quadrature
 from kalprox.predictive import Categories, Classes, FromMoments
 from kalprox.predictive.base import bounded, signed_scores
@@ -355,11 +356,11 @@ _LEAST_SPREAD = 1e-12  # the correlation of two trials of a row, at least
 _ADVICE = {  # what words of a verdict mean
     "calibrated": "The stated probabilities and intervals of the counts are reliable.",
     "biased": "The successes are more, or fewer, than predicted on average: fit an intercept; if the rows are in "
-    'the order of time, let the model follow a change, with forget="auto".',
+    'the order of time, let the model follow a change, with {forget="auto"}.',
     "unequal spread": "How much the counts vary about their means changes with the mean otherwise than stated: look "
     "for a missing input, or trials of a row that are alike.",
     "over-confident": "The counts vary more than those of independent trials. Look for a missing input; standard "
-    'errors that allow for it are those of coef_cov="robust".',
+    'errors that allow for it are those of {coef_cov="robust"}.',
     "under-confident": "The counts vary less than those of independent trials: look for trials that depend on each "
     "other.",
 }
@@ -450,7 +451,7 @@ class OutOf(NamedTuple):
     @staticmethod
     def advice() -> dict[str, str]:
         """Return what words of a verdict mean, and what to change."""
-        return _ADVICE
+        return {word: worded(text) for word, text in _ADVICE.items()}
 
     def of_moments(self, mean: Array, std: Array, dof: Any) -> Successes:
         """Return the distributions with these moments."""

@@ -9,6 +9,7 @@ from scipy import special
 
 from kalprox.base.arrays import Array, certainly, namespace, special_functions
 from kalprox.base.control import call_numpy
+from kalprox.base.text import worded
 from kalprox.predictive.base import bounded, signed_scores
 
 __all__ = ["Amounts", "Categories", "Classes", "Counts"]
@@ -234,12 +235,12 @@ _ADVICE = {  # what words of a verdict mean
     "nonlinear": "The predictions are too high in some places and too low in others: the log of the mean is not a "
     "straight line in the inputs. Add the square or product that is named, or splines of columns.",
     "unequal spread": "How much the amounts vary about their means changes with the mean otherwise than stated, by "
-    'a share of it. Use likelihood="quasi-poisson", whose variance is a multiple of the mean, or learn the log of '
-    'the amounts with likelihood="gaussian".',
+    'a share of it. Use {likelihood="quasi-poisson"}, whose variance is a multiple of the mean, or learn the log of '
+    'the amounts with {likelihood="gaussian"}.',
     "heavy tails": "A few amounts are farther from their means than a gamma distribution would have them. Use "
-    'method="conformal", or learn the log of the amounts with likelihood="student".',
+    '{method="conformal"|predict --interval conformal}, or learn the log of the amounts with {likelihood="student"}.',
     "skewed": "The amounts are not gamma distributed about their means. Use intervals that do not assume it, "
-    'method="conformal", or learn the log of the amounts with likelihood="gaussian".',
+    '{method="conformal"|predict --interval conformal}, or learn the log of the amounts with {likelihood="gaussian"}.',
     "over-confident": "The amounts vary more than stated: look for what the model leaves out, such as a missing input.",
     "under-confident": "The amounts vary less than stated: look for rows that were unlike the others when the "
     "dispersion was learned.",
@@ -266,7 +267,7 @@ class Amounts(NamedTuple):
     @staticmethod
     def advice() -> dict[str, str]:
         """Return what words of a verdict mean, and what to change."""
-        return _ADVICE
+        return {word: worded(text) for word, text in _ADVICE.items()}
 
     @classmethod
     def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Amounts":
