@@ -216,7 +216,7 @@ def as_option(name: str, value: Any) -> str:
     '--forget window,rows=60'
     """
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-    if is_dataclass(value):
+    if is_dataclass(value) and hasattr(value, "name"):
         return f"{option} {_kind(value)}"
     if value is ... or not (value is None or isinstance(value, (str, float, int))):
         return option
