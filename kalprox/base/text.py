@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "MAX_NAME",
-    "Parameter",
+    "Part",
     "Text",
     "as_option",
     "code",
@@ -132,8 +132,8 @@ def plain_number(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e10 else f"{value:,.4g}"
 
 
-class Parameter(NamedTuple):
-    """A parameter in a message, in the words of Python and in those of the command line."""
+class Part(NamedTuple):
+    """A part of a message, in the words of Python and in those of the command line."""
 
     python: str
     option: str
@@ -142,19 +142,20 @@ class Parameter(NamedTuple):
 class Text(str):
     """A message in the words of Python, which knows its parameters; see `worded` and `in_options`."""
 
-    parts: tuple[str | Parameter, ...]
+    parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, *parts: Any) -> "Text":
-        """Return the message of these parts, each a `Parameter`, a `Text`, or something else as text.
+        """Return the message of these parts, each a `Part`, a `Text`, or something else as text.
 
         >>> in_options(Text.of("use ", parameter("noise", "learn"), "."))
         'use --noise learn.'
         """
-        flat: list[str | Parameter] = []
+        flat: list[Part] = []
         for part in parts:
-            flat += part.parts if isinstance(part, Text) else [part if isinstance(part, Parameter) else str(part)]
-        text = cls("".join(part.python if isinstance(part, Parameter) else part for part in flat))
+            plain = (part if isinstance(part, Part) else Part(str(part), str(part)),)
+            flat += getattr(part, "parts", plain)
+        text = cls("".join(part.python for part in flat))
         text.parts = tuple(flat)
         return text
 
@@ -179,22 +180,20 @@ def worded(message: str, *values: Any) -> Text:
         elif not piece:
             found.append(next(given))
         elif "|" in piece:
-            found.append(Parameter(*piece.split("|")))
+            found.append(Part(*piece.split("|")))
         else:
-            found.append(Parameter(piece, as_option(name, literal_eval(value) if equals else ...)))
+            found.append(Part(piece, as_option(name, literal_eval(value) if equals else ...)))
     return Text.of(*found)
 
 
 def in_options(message: str) -> str:
     """Return a message in the words of the command line."""
-    if not isinstance(message, Text):
-        return message
-    return "".join(part.option if isinstance(part, Parameter) else part for part in message.parts)
+    return "".join(part.option for part in getattr(message, "parts", (Part("", message),)))
 
 
-def parameter(name: str, value: Any) -> Parameter:
+def parameter(name: str, value: Any) -> Part:
     """Return a parameter with its value, or alone if that is ..."""
-    return Parameter(name if value is ... else f"{name}={value!r}", as_option(name, value))
+    return Part(name if value is ... else f"{name}={value!r}", as_option(name, value))
 
 
 # The options of parameters that have other names, and how some values are given.

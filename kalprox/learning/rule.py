@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kalprox.base.text import Parameter, Text, parameter, worded
+from kalprox.base.text import Part, Text, parameter, worded
 
 __all__ = ["FACTS", "Rule", "SettingsError", "is_one_of", "row"]
 
@@ -66,8 +66,10 @@ class SettingsError(ValueError):
         about = _about(rule, [_value(settings, name) for name in rule.when if not _is_usual(settings, name)])
         needs = _joined([_words(name, rule.needs[name]) for name in unmet])
         got = _joined([_value(settings, name) for name in unmet])
-        parts = [*about.parts, " needs ", needs, ", because ", _told(rule.why), "; got ", got, ". ", _told(rule.use)]
-        parts[0] = "A target" + parts[0][8:] if isinstance(parts[0], str) and parts[0][:8] == "a target" else parts[0]
+        first, *others = about.parts
+        if first.python.startswith("a target"):  # and no parameter
+            first = Part(f"A{first.python[1:]}", f"A{first.python[1:]}")
+        parts = [first, *others, " needs ", needs, ", because ", _told(rule.why), "; got ", got, ". ", _told(rule.use)]
         error = cls(Text.of(*parts))
         error.rule = rule
         return error
@@ -208,7 +210,7 @@ def _words(name: str, words: str) -> Text:
     return _told(told) if told is not None else _joined([parameter(name, word) for word in words.split("|")], " or ")
 
 
-def _value(settings: Settings, name: str) -> str | Parameter:
+def _value(settings: Settings, name: str) -> str | Part:
     """Return what settings are: a parameter as it was given, or a word."""
     word, about = FACTS[name](settings), _ABOUT.get(name, name)
     if (name, word) in _GOT:

@@ -6,7 +6,7 @@ A combination of settings, or of settings and a way in such as `merge`, is right
 
 import re
 
-from kalprox.base.text import Parameter, Text
+from kalprox.base.text import Text
 from kalprox.learning.rule import Rule, Settings, SettingsError, row
 
 __all__ = ["RULES", "check", "page"]
@@ -132,7 +132,7 @@ def page() -> str:
     """Return the content of docs/reference/what_goes_with_what.md."""
 
     def in_code(text: Text) -> str:
-        return "".join(f"`{part.python}`" if isinstance(part, Parameter) else part for part in text.parts)
+        return "".join(python if python == option else f"`{python}`" for python, option in text.parts)
 
     return _PAGE + "".join(f"| {' | '.join(map(in_code, row(rule)))} |\n" for rule in RULES)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.base.text import Parameter, as_option, parameter, worded
+from kalprox.base.text import Part, as_option, parameter, worded
 from kalprox.sources.arrow import from_bytes, pa
 from kalprox.sources.cell_parsing import cell_labels, distinct_cells, parse_numbers
 from kalprox.sources.classes import have_class
@@ -155,6 +155,6 @@ def _check(found: Mapping[str, LevelCounts], allowed: int) -> None:
             ", ".join(counts),
             f"{allowed:,}",
             parameter("max_levels", most),
-            Parameter("hashed", as_option("hashed", some)),
+            Part("hashed", as_option("hashed", some)),
         )
     )
