@@ -12,6 +12,7 @@ import scipy.sparse
 from kalprox.algorithms.parameters import learned_by, outliers_of
 from kalprox.algorithms.refine import refine
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of
 from kalprox.large.block_diagonal import BlockDiagonal
@@ -319,13 +320,13 @@ class StructuredBelief(Belief):
         lost = float(self.data.dropped)
         if not lost > _LOST:
             return ""
-        return (
+        return worded(
             "The standard errors of coefficients, and the std of the mean along contrasts of correlated columns, may "
             f"be too small: of {lost:.0%} of the precision of the rows the structure keeps no correlations, and "
             "without them everything seems better known than it is. Intervals of new rows that include the noise are "
             "affected far less. Of rows that came in several batches the estimate, too, may be off by many standard "
             "errors where columns go together or change slowly, unless each has at least a quarter as many rows as all "
-            "before it. Use a structure of a higher rank, or structure=None if the columns are few enough."
+            "before it. Use a structure of a higher rank, or {structure=None} if the columns are few enough."
         )
 
     def covariance_of(self, some: Array) -> Array:
