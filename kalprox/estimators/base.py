@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import all_usable
+from kalprox.base.checks import all_usable, check_positive
 from kalprox.engines.collections import predict_collection
 from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frames import FrameEncoder, as_frame, check_encoded, is_raw
@@ -23,12 +23,13 @@ from kalprox.learning.doubts import PenaltyTooStrong, doubt_of_clusters, doubt_o
 from kalprox.learning.gaps import FILLED
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.predictive import Mixture
 from kalprox.structures import UnderstatedWarning
 
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
 
-__all__ = ["LearnerEstimator", "filled"]
+__all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
@@ -148,33 +149,46 @@ class LearnerEstimator(BaseEstimator):
         """Return the number of rows of a block of d columns; None for those of `source_of`."""
         return None
 
-    def _by_block(
-        self, X: Any, read: Callable[..., Any], *, live: bool = True, time: Any = None, **given: Any
-    ) -> list[Any]:
-        """Return what `read` returns for blocks of rows, given what predicts them, and what is `given` of each row.
+    def _read(
+        self,
+        X: Any,
+        read: Callable[..., Any],
+        *,
+        live: bool = True,
+        whole: bool = False,
+        sigma: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+        time: float | None = None,
+    ) -> Any:
+        """Return what `read` returns for rows, given what predicts them: arrays, or predictive distributions.
 
-        That is its `sigma` and its `offset`, or None. One object predicts all blocks; see `Learner.reader`.
+        They are NaN for rows that are left out. One object predicts all rows, see `Learner.reader`, block by block
+        unless they are read as a `whole`; what is given of each row, its `sigma` and its `offset`, follows by name.
         """
-        by_row = {name: values for name, values in given.items() if values is not None}
-        how = {"alone": X.shape[0] == 1, "live": live, "offsets": "offset" in by_row, "time": time}
-        rows = Rows(X, np.zeros(X.shape[0]))
+        X, good, added = self._inputs_and_offset(X, offset, exposure)
+        n, one, dense = X.shape[0] if good is None else len(good), X.shape[0] == 1, isinstance(X, np.ndarray)
+        if one and dense and live and good is None and sigma is None and added is None and time is None:
+            with self._lock:  # shorter than a copy of the learner's filter would take
+                return read(self._learner, X)
+        if not X.shape[0]:
+            return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
+        given = {} if added is None else {"offset": added}
+        if sigma is not None:
+            relative = _checked_sigma(sigma, n)
+            given["sigma"] = relative if good is None else relative[good]
+        how: dict[str, Any] = {"alone": one or whole, "live": live, "offsets": added is not None, "time": time}
         found, reader, start = [], None, 0
-        for block in source_of(rows, self._fitted.settings, self._block_rows(X.shape[1])):
+        settings = self._fitted.settings
+        rows = Rows(X, np.zeros(X.shape[0]))
+        for block in [rows] if whole else source_of(rows, settings, self._block_rows(X.shape[1])):
             if reader is None:
                 with self._lock:
-                    reader = self._fitted.reader(
-                        X if isinstance(X, np.ndarray) else block.X, by_row.get("sigma"), **how
-                    )
-            stop = start + len(block)
-            found.append(read(reader, block.X, **{name: a[start:stop] for name, a in by_row.items()}))
+                    reader = self._fitted.reader(X if dense else block.X, given.get("sigma"), **how)
+            stop = start + block.X.shape[0]
+            found.append(read(reader, block.X, **{name: a[start:stop] for name, a in given.items()}))
             start = stop
-        return found
-
-    def _of_rows(self, X: Any, good: Array | None, read: Callable[..., Array], **how: Any) -> Array:
-        """Return what `read` returns for rows of `_inputs_and_offset`, see `_by_block`; NaN for those left out."""
-        if not X.shape[0]:
-            return np.full((0 if good is None else len(good), *self._belief.coef.shape[:-1]), np.nan)
-        return filled(np.concatenate(self._by_block(X, read, **how)), good)
+        return _joined(found, good, one_dof=not settings.noise_depends_on_inputs)
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
         """Return what was found for one target, or for several, as the attributes of the estimator have it."""
@@ -274,7 +288,30 @@ def _columns(model: Any, X: Any, *, method: str, **given: Any) -> Array:
     return np.column_stack(found) if isinstance(found, tuple) else found.reshape(len(found), -1)
 
 
-def filled(values: Array, good: Array | None) -> Array:
+def _checked_sigma(sigma: Any, n: int) -> Array:
+    """Return the relative standard deviation of each of n new rows."""
+    numbers = np.asarray(sigma, np.float64)
+    if numbers.shape not in ((), (n,)):
+        raise ValueError(f"sigma must be a number or have shape ({n},), one number per row of X; got {numbers.shape}.")
+    check_positive("sigma", numbers, strict=False)
+    return np.broadcast_to(numbers, n)
+
+
+def _joined(found: list[Any], good: Array | None, *, one_dof: bool) -> Any:
+    """Return arrays, or predictions, of several blocks as one for all rows, NaN for those that were left out."""
+    kind, first = type(found[0]), found[0]
+    if isinstance(first, np.ndarray):
+        return _filled(np.concatenate(found), good)
+    if kind is Mixture:
+        parts = zip(*(one.parts for one in found), strict=True)
+        return Mixture(tuple(_joined(list(part), good, one_dof=one_dof) for part in parts), first.weights)
+    shared = {name: value for name, value in first._asdict().items() if np.ndim(value) == 0}
+    shared |= {"dof": first.dof} if one_dof and hasattr(first, "dof") else {}
+    columns = {name: [getattr(one, name) for one in found] for name in kind._fields if name not in shared}
+    return kind(**{name: _filled(np.concatenate(arrays), good) for name, arrays in columns.items()}, **shared)
+
+
+def _filled(values: Array, good: Array | None) -> Array:
     """Return values of the good rows as values of all rows, NaN for the others."""
     if good is None:
         return values

@@ -610,9 +610,8 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
             m = len(self.classes_)
             return (found[:, :m], found[:, m:]) if return_std and not hasattr(found, "columns") else found
         at = None if time is None else float(time_numbers(time, 1)[0])
-        about: dict[str, Any] = {"time": at, "offset": offset}
-        proba = self._by_rows(
-            X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=at is None, **about
+        proba = self._read(
+            X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=at is None, time=at, offset=offset
         )
         if proba.ndim == 1:
             proba = _of_both(proba)
@@ -620,7 +619,9 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
             return proba
         if doubt := self._fitted.stream.structure_doubt:
             warnings.warn(doubt, UnderstatedWarning, stacklevel=2)
-        std = self._by_rows(X, lambda reader, rows, **more: reader.probability_std(rows, **more), **about)
+        std = self._read(
+            X, lambda reader, rows, **more: reader.probability_std(rows, **more), live=False, time=at, offset=offset
+        )
         return proba, std if std.ndim == 2 else np.column_stack([std, std])
 
     def predict_log_proba(self, X: Any, *, offset: Any = None) -> Array:
@@ -667,32 +668,15 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
         (2,)
         """
-        return self._by_rows(X, lambda reader, rows, **more: reader.log_odds(rows, **more), offset=offset)
-
-    def _by_rows(
-        self,
-        X: Any,
-        function: Callable[..., Array],
-        *,
-        live: bool = False,
-        time: float | None = None,
-        offset: Any = None,
-    ) -> Array:
-        """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
-
-        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`. The
-        belief is that at the `time`, if one is given.
-        """
         if _is_lazy(X):
             raise TypeError(
                 f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. Use predict_proba, "
                 "or compute it first."
             )
-        X, good, offset = self._inputs_and_offset(X, offset)
-        if live and X.shape[0] == 1 and isinstance(X, np.ndarray) and good is None and offset is None:
-            with self._lock:
-                return function(self._learner, X)
-        return self._of_rows(X, good, function, live=live, offset=offset, time=time)
+        found: Array = self._read(
+            X, lambda reader, rows, **more: reader.log_odds(rows, **more), live=False, offset=offset
+        )
+        return found
 
     def _block_rows(self, d: int) -> int | None:
         """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""

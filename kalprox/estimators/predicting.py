@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_level, check_positive
+from kalprox.base.checks import check_level
 from kalprox.engines.collections import is_collection
-from kalprox.estimators.base import LearnerEstimator, filled
+from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.frames import frame_kind
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.learning.rules import check
-from kalprox.predictive import Mixture, Student, central_interval
+from kalprox.predictive import Student, central_interval
 from kalprox.sources.times import time_numbers
 from kalprox.structures import UnderstatedWarning
 
@@ -110,25 +110,14 @@ class Predicting(LearnerEstimator):
             return self._predict_minimax(X, return_std or sigma is not None)
         if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
             return self._predict_collection(X, return_std, sigma, offset, exposure, at)
-        X, good, added = self._inputs_and_offset(X, offset, exposure)
-        exact = self._learner.settings.is_exact
-        if exact and added is not None:
-            check(self._fitted.settings, way="offset")
-        one = good is None and sigma is None and added is None and X.shape[0] == 1 and at is None
-        if one and isinstance(X, np.ndarray):
-            with self._lock:  # shorter than a copy of the learner's filter would take
-                if not return_std:
-                    return self._learner.mean(X)
-                found = self._learner.predict(X)
-                self._warn_of_structure(found.std)
-                return found.mean, found.std
-        if not return_std and sigma is None and added is None and (exact or self._fitted.settings.structure):
-            with self._lock:
-                reader = self._fitted.reader(X, time=at)
-            return filled(reader.mean(X), good)
-        found = self._predictive(X, good, added, sigma, at)
+        settings = self._fitted.settings
+        if settings.is_exact and (offset is not None or exposure is not None):
+            check(settings, way="offset")
+        given = {"sigma": sigma, "offset": offset, "exposure": exposure, "time": at}
         if not return_std:
-            return found.mean
+            whole = sigma is None and offset is None and exposure is None and (settings.is_exact or settings.structure)
+            return self._read(X, _mean, whole=bool(whole), **given)
+        found = self._predictive(X, **given)
         self._warn_of_structure(found.std, sigma)
         return found.mean, found.std
 
@@ -159,31 +148,10 @@ class Predicting(LearnerEstimator):
             return found
         return (found[:, : len(targets)], found[:, len(targets) :]) if several else (found[:, 0], found[:, 1])
 
-    def _predictive(
-        self, X: Any, good: Array | None, offset: Array | None, sigma: Any, time: float | None = None
-    ) -> Any:
-        """Return the predictive distributions for rows of `_inputs_and_offset`, NaN for skipped ones.
-
-        `sigma` and `time` are those of `predict`.
-        """
-        relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
-        relative = relative if relative is None or good is None else relative[good]
-        if good is not None and not good.any():
-            nothing = np.full((len(good), *self._belief.coef.shape[:-1]), np.nan)
-            return Student(nothing, nothing.copy(), np.nan)
-        found = self._by_block(X, _predicted, sigma=relative, offset=offset, time=time)
-        return self._joined(found, good, one_dof=not self._fitted.settings.noise_depends_on_inputs)
-
-    def _joined(self, found: list[Any], good: Array | None, *, one_dof: bool) -> Any:
-        """Return the predictions of several blocks as one for all rows, NaN for skipped ones."""
-        kind, first = type(found[0]), found[0]
-        if kind is Mixture:
-            parts = zip(*(one.parts for one in found), strict=True)
-            return Mixture(tuple(self._joined(list(part), good, one_dof=one_dof) for part in parts), first.weights)
-        shared = {name: value for name, value in first._asdict().items() if np.ndim(value) == 0}
-        shared |= {"dof": first.dof} if one_dof and hasattr(first, "dof") else {}
-        columns = {name: [getattr(one, name) for one in found] for name in kind._fields if name not in shared}
-        return kind(**{name: filled(np.concatenate(arrays), good) for name, arrays in columns.items()}, **shared)
+    def _predictive(self, X: Any, **given: Any) -> Any:
+        """Return the predictive distributions for rows, NaN for skipped ones; what is given is as in `predict`."""
+        found = self._read(X, _prediction, **given)
+        return Student(found, found.copy(), np.nan) if isinstance(found, np.ndarray) else found
 
     def _predict_minimax(self, X: Any, return_std: bool) -> Array:
         if return_std:
@@ -194,8 +162,8 @@ class Predicting(LearnerEstimator):
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         check(self._fitted.settings, way="minimax")
-        X, good, _ = self._inputs_and_offset(X)
-        return self._of_rows(X, good, lambda reader, rows: reader.minimax(rows), live=False)
+        found: Array = self._read(X, lambda reader, rows: reader.minimax(rows), live=False)
+        return found
 
     def predict_interval(
         self,
@@ -256,16 +224,15 @@ class Predicting(LearnerEstimator):
             )
         with self._lock:  # the predictions, the noise and the quantiles are those of one moment
             noise = self._fitted.stream.noise
+            given = {"sigma": sigma, "offset": offset, "exposure": exposure}
             if by_row:
                 at = None if time is None else float(time_numbers(time, 1)[0])
-                found = self._predictive(*self._inputs_and_offset(X, offset, exposure), sigma, at)
+                found = self._predictive(X, **given, time=at)
             else:
-                about = {"sigma": sigma, "offset": offset, "exposure": exposure, "time": time}
-                predicted = self.predict(X, return_std=True, **about)
+                predicted = self.predict(X, return_std=True, **given, time=time)
                 if hasattr(predicted, "columns"):
                     predicted = _columns_of_interval(predicted)
-                mean, std = predicted
-                found = Student(mean, std, noise.dof)
+                found = Student(predicted[0], predicted[1], noise.dof)
             ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:
             warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
@@ -322,7 +289,7 @@ class Predicting(LearnerEstimator):
             raise TypeError(f"outliers needs X and y in memory; got {type(X).__name__}. Compute them first.")
         y = np.asarray(y, np.float64)
         with self._lock:
-            found = self._predictive(*self._inputs_and_offset(X, offset, exposure), None)
+            found = self._predictive(X, offset=offset, exposure=exposure)
             likelihood = self._belief.posterior.likelihood
         if y.shape != found.mean.shape:
             raise ValueError(f"y must have the shape of the predictions, {found.mean.shape}; got {y.shape}.")
@@ -361,18 +328,12 @@ def _sigma_of(of: str, sigma: Any, method: str) -> Any:
     return 0.0
 
 
-def _checked_sigma(sigma: Any, n: int) -> Array:
-    """Return the relative standard deviations of n new rows."""
-    numbers = np.asarray(sigma, np.float64)
-    if numbers.shape not in ((), (n,)):
-        raise ValueError(f"sigma must be a number or have shape ({n},), one number per row of X; got {numbers.shape}.")
-    check_positive("sigma", numbers, strict=False)
-    return np.broadcast_to(numbers, n)
-
-
-def _predicted(reader: Any, rows: Any, **more: Any) -> Any:
-    """Return the predictive distributions for rows by what predicts them."""
+def _prediction(reader: Any, rows: Any, **more: Any) -> Any:
     return reader.predict(rows, **more)
+
+
+def _mean(reader: Any, rows: Any, **given: Any) -> Any:
+    return reader.predict(rows, **given).mean if given else reader.mean(rows)
 
 
 def _columns_of_interval(frame: Any) -> tuple[Any, Any]:
