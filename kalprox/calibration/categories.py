@@ -11,7 +11,7 @@ from kalprox.calibration import curves
 from kalprox.calibration.blocks import Given, Rows
 from kalprox.calibration.cells import Cells
 from kalprox.calibration.checks import Check
-from kalprox.calibration.classes import ClassCalibration, Probabilities, check_probabilities
+from kalprox.calibration.classes import ClassCalibration, check_probabilities
 from kalprox.calibration.verdict import Verdict
 from kalprox.predictive import Categories
 
@@ -19,7 +19,7 @@ __all__ = ["CategoryCalibration"]
 
 
 @pytree
-class CategoryCalibration(Probabilities):
+class CategoryCalibration(ClassCalibration):
     """The `Calibration` of the probabilities of several classes.
 
     The scores, cells, reliability and `errors` are about the most probable class of each row: whether it came, with the
@@ -134,11 +134,11 @@ class CategoryCalibration(Probabilities):
         return y
 
     @property
-    def auc(self) -> Array:
+    def auc(self) -> Any:
         """The area under the ROC curve of each class against the others, shape (m,); see `ClassCalibration.auc`."""
         return np.array([part.auc for part in self.of_class])
 
-    def roc(self, number: int) -> curves.Roc:
+    def roc(self, number: int) -> curves.Roc:  # type: ignore[override]
         """Return the receiver operating characteristic of one class against the others.
 
         Parameters
@@ -158,9 +158,9 @@ class CategoryCalibration(Probabilities):
         >>> score.roc(0).true_positive_rate, score.auc
         (array([0., 1., 1., 1.]), array([1., 1., 1.]))
         """
-        return curves.roc(self._checked_cells(number))
+        return self._against_others(number).roc()
 
-    def lift(self, number: int) -> curves.Lift:
+    def lift(self, number: int) -> curves.Lift:  # type: ignore[override]
         """Return how many of the rows of one class are among those with the largest probabilities of it.
 
         Parameters
@@ -179,17 +179,14 @@ class CategoryCalibration(Probabilities):
         >>> CategoryCalibration().add(Categories(p), np.eye(3)).lift(0).lift
         array([3. , 1.5, 1. ])
         """
-        return curves.lift(self._checked_cells(number))
+        return self._against_others(number).lift()
 
-    def _checked_cells(self, number: int) -> Cells:
+    def _against_others(self, number: int) -> ClassCalibration:
         self._check_rows()
         m = len(self.of_class)
         if not 0 <= number < m:
             raise ValueError(f"number must be that of a class, 0 to {m - 1}; got {number!r}.")
-        cells = self.of_class[number].cells
-        if not 0 < cells.events.sum() < cells.rows.sum():
-            raise ValueError(f"The curves need rows with the class {number} and without it, which there are not.")
-        return cells
+        return self.of_class[number]
 
     def _checks(self, cells: Cells, event: str, several: int) -> tuple[Check, Check, Check]:
         slope, bias, curve = cells.checks(event, several)

@@ -1,7 +1,6 @@
-"""The calibration of predicted classes: what all kinds have in common, and that of the probability of yes."""
+"""The calibration of the probability of an event, such as that of the second of two classes."""
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -22,17 +21,53 @@ from kalprox.predictive import Classes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ClassCalibration", "Probabilities", "check_probabilities"]
+__all__ = ["ClassCalibration", "check_probabilities"]
 
 _GROUPS = 5  # of the table in a notebook
 _OF_SCORES, _OF_CLASSES = ("coverage", "pit", "stream"), ("reliability", "roc", "lift")  # kinds of plots
 
 
 @pytree
-class Probabilities(Calibration):
-    """The calibration of an event that has a stated probability; what the event is, subclasses say."""
+class ClassCalibration(Calibration):
+    """The `Calibration` of the probability of yes, y = 1, in place of no, y = 0.
+
+    Log loss and Brier score are exact. For reliability, ROC and lift the rows are counted in 512 cells of the stated
+    log odds, of the width 1/16: the area under the ROC curve is accurate to 0.001. The state has a fixed size, and adds
+    up: see `merge`.
+
+    The score of a row is randomised, as that of `CountCalibration`. A y that is neither 0 nor 1, such as a share with
+    its number as the weight, cannot be judged: it is counted in `undetermined`. `errors` and `squared_errors` are sums
+    of y - p and of its square.
+
+    Attributes
+    ----------
+    outcomes : array
+        The number of rows with y = 0 and with y = 1 in each cell, shape (2, 512).
+    stated : array
+        The sum of the probabilities in each cell, shape (512,).
+    right : array
+        The number of rows whose more probable class came; a probability of 0.5 predicts 0.
+    pull : float or None
+        The coefficients times the gradient of their penalty, of the model that stated the probabilities and forgets
+        nothing; None if it is not known, or if it forgets.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.beta(1, 5, size=5000)
+    >>> y = rng.random(5000) < p
+    >>> honest = ClassCalibration().add(Classes(p), y)
+    >>> honest
+    ClassCalibration(5,000 rows: calibrated, log loss 0.3631, AUC 0.7892)
+    >>> extreme = p**3 / (p**3 + (1 - p) ** 3)
+    >>> verdict = ClassCalibration().add(Classes(extreme), y).verdict()
+    >>> verdict.word, verdict.measured.split("; ")[0]
+    ('over-confident', 'the event came in 16.1% of the rows (5.85% were stated), and the log odds differ 0.36 times as \
+much as stated')
+    """
 
     pull: float | None = static(default=None)
+    predictive: Any = static(default=Classes)
 
     layout: ClassVar[np.dtype[Any]] = np.dtype(
         [*Calibration.layout.descr, ("outcomes", float, (2, CELLS)), ("stated", float, CELLS), ("right", float)]
@@ -40,12 +75,16 @@ class Probabilities(Calibration):
     has_intervals: ClassVar[bool] = False
     kind: ClassVar[str] = "classes"
     scored: ClassVar[Any] = Classes  # whether the event comes is one of two classes
-    event: ClassVar[str]
+    event: ClassVar[str] = "the event came"
     about_scores: ClassVar[str] = (
         "the mean of -log of the probability of the class that came, the mean squared error of the probabilities, the "
         "share of the rows whose most probable class came, and the area under the ROC curve, for several classes the "
         "mean of those of each class against the others"
     )
+
+    def _updated(self, rows: Rows, X: Array | None) -> Self:
+        check_probabilities(rows.mean)
+        return super()._updated(rows._replace(dof=math.inf), X)  # a probability shares no estimate of the noise
 
     def _add_more(self, sums: Any, rows: Rows) -> None:
         p, y, w = rows.mean, rows.y, rows.weights
@@ -53,15 +92,6 @@ class Probabilities(Calibration):
         for total, part in zip((*sums["outcomes"], sums["stated"]), (w * (1 - y), w * y, w * p), strict=True):
             total += np.bincount(cell, part, CELLS)
         sums["right"] += self._rights(p, y) @ w
-
-    @abstractmethod
-    def _rights(self, p: Array, y: Array) -> Array:
-        """Return 1 for rows whose most probable class came, else 0."""
-
-    @property
-    @abstractmethod
-    def auc(self) -> Any:
-        """The area under the ROC curve, or that of each class against the others."""
 
     @property
     def cells(self) -> Cells:
@@ -259,58 +289,11 @@ class Probabilities(Calibration):
     def _checks(self, cells: Cells, event: str, several: int) -> tuple[Check, Check, Check]:
         return cells.checks(event, several)
 
-
-@pytree
-class ClassCalibration(Probabilities):
-    """The `Calibration` of the probability of yes, y = 1, in place of no, y = 0.
-
-    Log loss and Brier score are exact. For reliability, ROC and lift the rows are counted in 512 cells of the stated
-    log odds, of the width 1/16: the area under the ROC curve is accurate to 0.001. The state has a fixed size, and adds
-    up: see `merge`.
-
-    The score of a row is randomised, as that of `CountCalibration`. A y that is neither 0 nor 1, such as a share with
-    its number as the weight, cannot be judged: it is counted in `undetermined`. `errors` and `squared_errors` are sums
-    of y - p and of its square.
-
-    Attributes
-    ----------
-    outcomes : array
-        The number of rows with y = 0 and with y = 1 in each cell, shape (2, 512).
-    stated : array
-        The sum of the probabilities in each cell, shape (512,).
-    right : array
-        The number of rows whose more probable class came; a probability of 0.5 predicts 0.
-    pull : float or None
-        The coefficients times the gradient of their penalty, of the model that stated the probabilities and forgets
-        nothing; None if it is not known, or if it forgets.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.beta(1, 5, size=5000)
-    >>> y = rng.random(5000) < p
-    >>> honest = ClassCalibration().add(Classes(p), y)
-    >>> honest
-    ClassCalibration(5,000 rows: calibrated, log loss 0.3631, AUC 0.7892)
-    >>> extreme = p**3 / (p**3 + (1 - p) ** 3)
-    >>> verdict = ClassCalibration().add(Classes(extreme), y).verdict()
-    >>> verdict.word, verdict.measured.split("; ")[0]
-    ('over-confident', 'the event came in 16.1% of the rows (5.85% were stated), and the log odds differ 0.36 times as \
-much as stated')
-    """
-
-    predictive: Any = static(default=Classes)
-    event: ClassVar[str] = "the event came"
-
-    def _updated(self, rows: Rows, X: Array | None) -> Self:
-        check_probabilities(rows.mean)
-        return super()._updated(rows._replace(dof=math.inf), X)  # a probability shares no estimate of the noise
-
     def _rights(self, p: Array, y: Array) -> Array:
         return ((p > 0.5) == (y == 1)) * 1.0
 
     @property
-    def auc(self) -> float:
+    def auc(self) -> Any:
         """The area under the ROC curve: the probability that a row with y = 1 has the larger p of two, to 0.001.
 
         It is NaN as long as all rows have the same class.

@@ -9,8 +9,7 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.text import worded
 from kalprox.base.tree import grown
-from kalprox.calibration import Calibration
-from kalprox.calibration.classes import Probabilities
+from kalprox.calibration import Calibration, ClassCalibration
 from kalprox.learning.belief import Belief
 from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.changing import check_alike, settings_for
@@ -235,7 +234,7 @@ class Learner:
     def score(self) -> Calibration:
         """The prequential score: that of the rows that were predicted before they were learned."""
         score = self.stream.tracking.score
-        if not isinstance(score, Probabilities) or self.settings.forgets or not float(score.rows) > 0:
+        if not isinstance(score, ClassCalibration) or self.settings.forgets or not float(score.rows) > 0:
             return score
         return replace(score, pull=pull_of_penalty(self.belief))
 

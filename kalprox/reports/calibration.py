@@ -39,12 +39,12 @@ def section(fitted: TableModel) -> Section:
 
 
 def _figures(score: Calibration, classes: tuple[str, ...]) -> list[Figure]:
+    if isinstance(score, CategoryCalibration):
+        return [_reliability(score, "were of the most probable class"), *_curves_of_each(score, classes)]
     if isinstance(score, ClassCalibration):
         yes = code(classes[1] if classes else "1")
         curves = [_roc(score, yes), _lift(score)] if math.isfinite(score.auc) else []
         return [_reliability(score, f"were of the class {yes}"), *curves]
-    if isinstance(score, CategoryCalibration):
-        return [_reliability(score, "were of the most probable class"), *_curves_of_each(score, classes)]
     return [_coverage(score), _pit(score)]
 
 
@@ -115,7 +115,7 @@ def _pit(score: Calibration) -> Figure:
     )
 
 
-def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> Figure:
+def _reliability(score: ClassCalibration, event: str) -> Figure:
     return _figure(
         score,
         "reliability",

@@ -341,7 +341,7 @@ def test_rows_that_are_not_judged_are_in_no_curve():
     with pytest.raises(ValueError, match="number must be that of a class, 0 to 3; got 4"):
         score.roc(4)
     never = CategoryCalibration().add(Categories(p[4:, :3] / p[4:, :3].sum(axis=1)[:, None]), np.eye(3)[[0] * 196])
-    with pytest.raises(ValueError, match="need rows with the class 1 and without it"):
+    with pytest.raises(ValueError, match="need rows of both"):
         never.lift(1)
     ax = score.plot(kind="roc", number=1, label="b")
     score.plot(ax, kind="roc", number=2, label="c")
