@@ -15,7 +15,7 @@ __all__ = ["lock_of"]
 _WAIT = 5.0  # seconds in which threads may finish what they are learning
 _estimators: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _guard = threading.RLock()  # held while estimators are added, and while a process is forked
-_holding = threading.local()  # `locks`: how many locks of estimators a thread holds
+_forking = threading.Event()  # set while a process waits to be forked
 _taken: list[Any] = []  # the locks that the thread which forks has taken
 _busy: list[Any] = []  # the estimators whose lock it could not take
 
@@ -31,19 +31,22 @@ class _Lock:
     """A lock that a thread may take again while it holds it. Others wait behind a fork that waits for it."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: Any = threading.RLock()
 
     def __enter__(self) -> None:
-        held = getattr(_holding, "locks", 0)
-        if not held:  # a thread that holds another lock must go on, or the fork would wait for it in vain
-            with _guard:
+        if _forking.is_set() and not _holds_any():  # a thread that holds another lock must go on, or the fork would
+            with _guard:  # wait for it in vain
                 pass
         self.lock.acquire()
-        _holding.locks = held + 1
 
     def __exit__(self, *_: object) -> None:
-        _holding.locks -= 1
         self.lock.release()
+
+
+def _holds_any() -> bool:
+    """Whether this thread holds the lock of any estimator."""
+    gates = [vars(estimator).get("_lock") for estimator in list(_estimators)]
+    return any(isinstance(gate, _Lock) and gate.lock._is_owned() for gate in gates)
 
 
 class _Lost:
@@ -61,6 +64,7 @@ class _Lost:
 
 def _before() -> None:
     _guard.acquire()
+    _forking.set()
     until = time.monotonic() + _WAIT
     for estimator in list(_estimators):
         gate = vars(estimator).get("_lock")
@@ -77,6 +81,7 @@ def _after() -> None:
     while _taken:
         _taken.pop().release()
     _busy.clear()
+    _forking.clear()
     _guard.release()
 
 

@@ -25,13 +25,12 @@ from kalprox.estimators.rows import (
     plain_rows,
     source_of,
 )
-from kalprox.learning.buffered import Made
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import Key, PendingRow, PendingRows, as_keys
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings, same
-from kalprox.learning.step import Call
+from kalprox.learning.step import Call, Made
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.base import concatenated
 from kalprox.sources.times import in_order, time_numbers
@@ -147,12 +146,13 @@ class Streaming(LearnerEstimator):
             return False
         if weights is not None and not (_is_plain_number(weights) and weights[0] > 0):
             return False
-        exact = self._learner.settings.is_exact  # which looks at values, and copies what it holds
-        if not (exact or all_usable(weights, X[0], y)):
-            return False
+        learner = self._learner
+        if not learner.settings.is_exact:  # which looks at values, and copies what it holds
+            if not all_usable(weights, X[0], y):
+                return False
+            X, y, weights = X.copy(), y.copy(), None if weights is None else weights.copy()
         try:
-            row = (X, y, weights) if exact else (a if a is None else a.copy() for a in (X, y, weights))
-            self._learner.learn(Block(*row))
+            learner.learn(Block(X, y, weights, 1))
         except ValueError:  # nothing was learned, and the checks have a better error
             return False
         return True

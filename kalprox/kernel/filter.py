@@ -4,7 +4,6 @@ The compiled kernel takes rows one by one. Where there is none, or the coefficie
 the rows of a block together, to the same effect up to rounding.
 """
 
-import ctypes
 import math
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,11 +13,10 @@ from scipy.linalg.blas import dgemm, dtrsm
 from scipy.linalg.lapack import dpotrf
 
 from kalprox.base.arrays import Array
-from kalprox.kernel.library import kernel
+from kalprox.kernel.library import Struct, address_of, kernel
 
 __all__ = ["Filter", "Learned"]
 
-_Address, _Count = ctypes.c_void_p, ctypes.c_int64
 _MANY = 300  # coefficients from which blocks are faster than rows
 _CHUNK = 128, 1 / 2  # rows in a block: as many, or as many per coefficient, whichever is more
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factor of a block loses digits
@@ -53,16 +51,6 @@ class Learned(NamedTuple):
         return cls(np.empty((n, k)), np.empty(n), np.empty(n), np.empty((n, k)), np.empty(n))
 
 
-class _Pointers(ctypes.Structure):
-    """The struct `Filter` of filter.h."""
-
-    _fields_ = [
-        *((name, _Count) for name in ("inputs", "columns", "targets", "full")),
-        *((name, _Address) for name in ("root", "heights", "theta", "curvature", "tilt", "rss", "trace")),
-        *((name, _Address) for name in ("projected", "gain", "bent", "row", "target", "found")),
-    ]
-
-
 class Filter:
     """The estimates of k targets and a root of their covariance V = L L', in units of the noise variance.
 
@@ -85,8 +73,8 @@ class Filter:
     root, theta, rss : arrays
         As given, changed in place by every row; in column-major order.
     trace : array of shape (1,)
-    address : int
-        Where the compiled kernel finds all this, if there is one.
+    struct : Struct
+        What the compiled kernel sees of all this, if there is one.
     """
 
     def __init__(
@@ -118,9 +106,7 @@ class Filter:
         self._memory = np.empty(r), np.empty(p), np.empty(p)
         full = self.curvature is not None and self.curvature.ndim == 2
         given = self.root, self._heights, self.theta, self.curvature, self.tilt, self.rss, self.trace
-        arrays = *given, *self._memory, self.row, self._target, self._found
-        self._pointers = _Pointers(p, r, k, full, *map(_address, arrays))
-        self.address = ctypes.addressof(self._pointers)
+        self.struct = Struct(p, r, k, int(full), *given, *self._memory, self.row, self._target, self._found)
 
     def learn_row(self, target: Any, weight: float) -> tuple[Array, float]:
         """Learn the input that is in `row`, and return its errors, of shape (k,), and its leverage.
@@ -130,7 +116,7 @@ class Filter:
         if self._compiled is not None:
             self._target[:] = target
             self._found[0] = weight
-            self._compiled.kalprox_filter_learn_row(self.address)
+            self._compiled.kalprox_filter_learn_row(self.struct.address)
             return self._errors, float(self._found[1])
         y = np.broadcast_to(np.asarray(target, float), (1, self.theta.shape[1]))
         if weight > 0:
@@ -154,8 +140,8 @@ class Filter:
         found = Learned.empty(*y.shape)
         X, y = np.ascontiguousarray(X, float), np.ascontiguousarray(y, float)
         weights = None if weights is None else np.ascontiguousarray(weights, float)
-        addresses = (_address(a) for a in (X, y, weights, *found))
-        self._compiled.kalprox_filter_learn(self.address, len(X), *addresses)
+        addresses = (address_of(a) for a in (X, y, weights, *found))
+        self._compiled.kalprox_filter_learn(self.struct.address, len(X), *addresses)
         if weights is not None and not weights.all():
             found.errors[weights == 0] = found.leverages[weights == 0] = np.nan
         return found
@@ -243,10 +229,6 @@ class Filter:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
-
-
-def _address(a: Array | None) -> int | None:
-    return None if a is None else a.ctypes.data
 
 
 @lru_cache(maxsize=4)

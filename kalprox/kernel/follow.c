@@ -7,6 +7,7 @@
 
 #define PI 3.14159265358979323846
 #define ROUNDING 1.4901161193847656e-08 /* the root of the smallest difference of two numbers near 1 */
+#define MOST 1e70                       /* the largest value, which `kalprox.base.checks` knows too */
 #define MANY_DOF 1e7                    /* more degrees of freedom are infinitely many */
 
 static void fade(const Follower *f, double left) {
@@ -54,7 +55,7 @@ void kalprox_follow(const Follower *f, const double *x, const double *y, const L
     double fading = f->sizes && counts->rows ? counts->squares / counts->rows : 1, spread = fading / counts->elapsed;
     double weight = how->weight, rows = how->count, squares = how->count;
     *dof = noise_of(f, fading, std);
-    if (f->left != 1) { /* a row that counts n times stands for n rows in turn */
+    if (f->left != 1 && weight > 0) { /* a row that counts n times stands for n rows in turn */
         double left = pow(f->left, how->count);
         rows = (1 - left) / (1 - f->left), squares = (1 - left * left) / (1 - f->left * f->left);
         weight = weight == how->count ? rows : weight;
@@ -68,14 +69,25 @@ void kalprox_follow(const Follower *f, const double *x, const double *y, const L
     filter->found[0] = weight;
     kalprox_filter_learn_row(filter);
     double s = spread * filter->found[1] + how->own;
-    counts->rows += rows, counts->squares += squares, counts->elapsed = 1;
-    filter->root[0] = f->walk ? sqrt(filter->root[0] * filter->root[0] + f->walk) : filter->root[0];
+    counts->rows += rows, counts->squares += squares, counts->elapsed = weight > 0 ? 1 : counts->elapsed;
+    if (f->walk && weight > 0) filter->root[0] = sqrt(filter->root[0] * filter->root[0] + f->walk);
     *scale = sqrt(s);
     for (int64_t j = 0; j < k; j++) {
         double missed = filter->found[4 + j];
         std[j] = sqrt(std[j] * s), mean[j] = y[j] - missed;
         error[j] = in_stds(y[j] - mean[j], std[j]);
     }
+}
+
+int64_t kalprox_take_row(const Rows *rows, int64_t place, const Follower *f) {
+    const double *x = rows->X + place * rows->inputs, *y = rows->y + place * rows->targets;
+    double weight = rows->weights ? rows->weights[place] : 1, squares = 0;
+    Learns how = {weight, rows->precise ? 1 : weight, rows->precise ? 1 / weight : 1};
+    for (int64_t i = 0; i < rows->inputs; i++) squares += x[i] * x[i];
+    for (int64_t j = 0; j < rows->targets; j++) squares += y[j] * y[j];
+    if (!(weight <= MOST && (weight > 1 ? weight : 1) * squares < MOST * MOST)) return 1;
+    if (f) kalprox_follow(f, x, y, &how, rows->predicted + place * (3 * rows->targets + 2));
+    return 0;
 }
 
 /* The log density of Student's t distribution with this mean, std and degrees of freedom. */

@@ -25,11 +25,22 @@ typedef struct {
     double weight, count, own;
 } Learns;
 
-/* Predict a row x (p, or p - 1 with an intercept) with targets y (k), then learn it.
+/* Predict a row x (p, or p - 1 with an intercept) with targets y (k), then learn it, unless its weight is 0.
  *
  * `found` is the mean (k), the std (k) and the error (k) in stds of the prediction, its degrees of freedom, and its std
  * in units of that of the noise. */
 EXPORTED void kalprox_follow(const Follower *f, const double *x, const double *y, const Learns *how, double *found);
+
+/* Rows that are held until they are folded together: see `kalprox.learning.row_buffer.RowBuffer`. */
+typedef struct {
+    int64_t inputs, targets, precise;     /* d and k, and whether a weight is a precision */
+    const double *X, *y, *weights;        /* (n, d), (n, k) and (n); null if all weights are 1 */
+    double *predicted;                    /* (n, 3 k + 2), each row as `kalprox_follow` fills it in */
+} Rows;
+
+/* Predict and learn a row that has been written, if there is what follows it. Returns 1, and learns nothing, if it is
+ * not finite or too large. */
+EXPORTED int64_t kalprox_take_row(const Rows *rows, int64_t place, const Follower *f);
 
 /* Filters of one target that learn the same rows, and the probability of each; see `Odds` of bank_weights.py. */
 typedef struct {

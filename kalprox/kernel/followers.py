@@ -8,18 +8,17 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.kernel.filter import Filter
-from kalprox.kernel.library import kernel
+from kalprox.kernel.library import Struct, address_of, kernel
 
-__all__ = ["CompiledBank", "CompiledFollower", "CompiledRuns", "Counts"]
+__all__ = ["CompiledBank", "CompiledFollower", "CompiledRows", "CompiledRuns", "Counts"]
 
-_Address, _Count, _Number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _OUTLIERS = 5  # the place of the share of outliers among the numbers that are given with a row of a `RunLengths`
 
 
 class Counts(ctypes.Structure):
     """What forgetting changes of a `SquareRootFilter` with every row: the struct `Counts` of follow.h."""
 
-    _fields_ = [(name, _Number) for name in ("rows", "squares", "elapsed", "width")]
+    _fields_ = [(name, ctypes.c_double) for name in ("rows", "squares", "elapsed", "width")]
 
     rows: float
     squares: float
@@ -29,32 +28,6 @@ class Counts(ctypes.Structure):
     def copy(self) -> "Counts":
         """Return an independent copy."""
         return Counts.from_buffer_copy(self)
-
-
-class _Follower(ctypes.Structure):
-    """The struct `Follower` of follow.h."""
-
-    _fields_ = [
-        *((name, _Address) for name in ("filter", "counts", "center", "rest", "offset", "offset_rest", "sizes")),
-        *((name, _Number) for name in ("left", "walk", "noise")),
-    ]
-
-
-class _Learns(ctypes.Structure):
-    """The struct `Learns` of follow.h."""
-
-    _fields_ = [(name, _Number) for name in ("weight", "count", "own")]
-
-
-class _Bank(ctypes.Structure):
-    """The struct `FollowedBank` of follow.h."""
-
-    _fields_ = [
-        *((name, _Count) for name in ("members", "rates")),
-        *((name, _Address) for name in ("followers", "rate")),
-        ("rate_of_rates", _Number),
-        *((name, _Address) for name in ("joint", "said", "log_prob")),
-    ]
 
 
 class CompiledFollower:
@@ -91,31 +64,64 @@ class CompiledFollower:
         noise_var: float | None,
     ) -> None:
         p, k = filter.theta.shape
-        about = (None if a is None else np.ascontiguousarray(a, float) for a in (center, rest))
+        of_x = (None if a is None else np.ascontiguousarray(a, float) for a in (center, rest))
         of_y = (np.ascontiguousarray(np.broadcast_to(a, k), float) for a in (offset, offset_rest))
-        x, y, found = np.empty(p if center is None else p - 1), np.empty(k), np.empty(3 * k + 2)
-        arrays = *about, *of_y, sizes
-        addresses = (None if a is None else a.ctypes.data for a in arrays)
-        noise = np.nan if noise_var is None else noise_var
-        pointers = _Follower(filter.address, ctypes.addressof(counts), *addresses, left, walk, noise)
-        self._kept = filter, counts, arrays, pointers  # as long as they are pointed at
-        self._x, self._y, self._found, self._how = x, y, found, _Learns()
-        self.address = ctypes.addressof(pointers)
-        self._given = self.address, x.ctypes.data, y.ctypes.data, ctypes.addressof(self._how), found.ctypes.data
+        noise = np.nan if noise_var is None else float(noise_var)
+        self.struct = Struct(filter.struct, counts, *of_x, *of_y, sizes, left, walk, noise)
+        self.row = Row(p if center is None else p - 1, k)
+        self._found = np.empty(3 * k + 2)
+        self._given = self.struct.address, *self.row.addresses, address_of(self._found)
         self._follow = kernel().kalprox_follow  # type: ignore[union-attr]
 
     def follow(self, x: Array, y: Any, weight: float, count: float, own: float) -> Sequence[Any]:
-        """Learn a row of shape (d,) in place, and return the fields of its innovation."""
-        self._x[:], self._y[:] = x, y
-        how = self._how
-        how.weight, how.count, how.own = weight, count, own
+        """Learn a row of shape (d,) in place, unless its weight is 0, and return the fields of its innovation."""
+        self.row.put(x, y, weight, count, own)
         self._follow(*self._given)
-        k = len(self._y)
         if np.ndim(y):
-            mean, std, issued = self._found[: 3 * k].reshape(3, k).copy()
+            mean, std, issued = self._found[:-2].reshape(3, -1).copy()
             return mean, std, float(self._found[-2]), float(self._found[-1]), issued, 1
         mean, std, issued, dof, scale = self._found.tolist()
         return mean, std, dof, scale, issued, 1
+
+
+class Row:
+    """Memory for a row of d columns and k targets, and for how it is learned: the struct `Learns` of follow.h."""
+
+    def __init__(self, d: int, k: int) -> None:
+        self.columns = d
+        self._x, self._y, self._how = np.empty(d), np.empty(k), np.empty(3)
+        self.addresses = address_of(self._x), address_of(self._y), address_of(self._how)
+
+    def put(self, x: Array, y: Any, weight: float, count: float, own: float) -> None:
+        """Put a row here that counts `count` times; `own` is the variance of its noise in units of that of others."""
+        self._x[:], self._y[:], self._how[:] = x, y, (weight, count, own)
+
+
+class CompiledRows:
+    """The arrays of a `RowBuffer`, as the compiled kernel sees them.
+
+    Parameters
+    ----------
+    X, y : arrays of shapes (n, d) and (n,) or (n, k)
+    weights : array of shape (n,) or None
+        None if all weights are 1.
+    predicted : array of shape (n, 3 k + 2) or None
+        Where predictions are written; None if there is no follower.
+    precise : bool
+        Whether a weight is a precision.
+    """
+
+    def __init__(self, X: Array, y: Array, weights: Array | None, predicted: Array | None, *, precise: bool) -> None:
+        k = 1 if y.ndim == 1 else y.shape[1]
+        self._struct = Struct(X.shape[1], k, int(precise), X, y, weights, predicted)
+        self._address, self._take = self._struct.address, kernel().kalprox_take_row  # type: ignore[union-attr]
+
+    def take(self, row: int, follower: int | None) -> bool:
+        """Let the follower at this address, if there is one, predict and learn a row that has been written.
+
+        False, and nothing has changed, if the row is not finite or too large.
+        """
+        return not self._take(self._address, row, follower)
 
 
 class CompiledBank:
@@ -133,17 +139,13 @@ class CompiledBank:
     def __init__(
         self, followers: Sequence[CompiledFollower], joint: Array, rates: Sequence[float], rate_of_rates: float
     ) -> None:
-        K = len(followers)
-        addresses = np.array([one.address for one in followers], np.int64)
-        self._x, self._y, self._how = np.empty_like(followers[0]._x), np.empty(1), _Learns()
-        self.said, self.log_prob, rate = np.empty((K, 3)), np.empty(K), np.array(rates)
+        K, rate = len(followers), np.array(rates)
+        addresses = np.array([one.struct.address for one in followers], np.int64)
+        self.said, self.log_prob = np.empty((K, 3)), np.empty(K)
         arrays = joint, self.said, self.log_prob
-        pointers = _Bank(
-            K, len(rate), addresses.ctypes.data, rate.ctypes.data, rate_of_rates, *(a.ctypes.data for a in arrays)
-        )
-        self._kept = followers, addresses, rate, joint, pointers  # as long as they are pointed at
-        given = ctypes.addressof(pointers), self._x.ctypes.data, self._y.ctypes.data
-        self._given = *given, ctypes.addressof(self._how)
+        self._kept = followers, Struct(K, len(rate), addresses, rate, float(rate_of_rates), *arrays)
+        self._row = Row(followers[0].row.columns, 1)
+        self._given = self._kept[1].address, *self._row.addresses
         self._follow = kernel().kalprox_bank_follow  # type: ignore[union-attr]
 
     def follow(self, x: Array, y: float, weight: float, count: float, own: float) -> bool:
@@ -151,20 +153,8 @@ class CompiledBank:
 
         They are not if the `log_prob` of a filter is not finite. What the filters `said` is overwritten.
         """
-        self._x[:], self._y[0] = x, y
-        how = self._how
-        how.weight, how.count, how.own = weight, count, own
+        self._row.put(x, y, weight, count, own)
         return bool(self._follow(*self._given))
-
-
-class _Runs(ctypes.Structure):
-    """The struct `Runs` of runs.h."""
-
-    _fields_ = [
-        *((name, _Count) for name in ("kinds", "places", "inputs")),
-        *((name, _Address) for name in ("theta", "root", "rss", "dof", "size", "start", "time", "weight", "moments")),
-        *((name, _Address) for name in ("constants", "row", "u", "work")),
-    ]
 
 
 class CompiledRuns:
@@ -182,11 +172,8 @@ class CompiledRuns:
 
     def __init__(self, kinds: int, arrays: Sequence[Array], constants: Array) -> None:
         places, m = arrays[0].shape
-        row, u, work = np.empty(9), np.empty(m), np.empty((places, 2 * m + 5))
-        self._row, self._u = row, u
-        self._kept = *arrays, constants, row, u, work  # as long as they are pointed at
-        self._pointers = _Runs(kinds, places // kinds, m, *(a.ctypes.data for a in self._kept))
-        self._itself = ctypes.addressof(self._pointers)
+        self._row, self._u, work = np.empty(9), np.empty(m), np.empty((places, 2 * m + 5))
+        self._struct = Struct(kinds, places // kinds, m, *arrays, constants, self._row, self._u, work)
         self._learn = kernel().kalprox_runs_learn  # type: ignore[union-attr]
 
     @classmethod
@@ -197,5 +184,5 @@ class CompiledRuns:
     def learn(self, u: Array, row: Sequence[float]) -> float:
         """Learn a row with the inputs u and these numbers, the struct `RunRow`, and return the share of outliers."""
         self._u[:], self._row[:] = u, row
-        self._learn(self._itself)
+        self._learn(self._struct.address)
         return float(self._row[_OUTLIERS])

@@ -4,26 +4,60 @@ import ctypes
 import os
 import warnings
 from functools import cache
+from typing import Any
 
+import numpy as np
+
+from kalprox.base.arrays import Array
 from kalprox.kernel.build import FOLDER, OFF, library_name
 
-__all__ = ["VERSION", "NotCompiledWarning", "kernel"]
+__all__ = ["VERSION", "NotCompiledWarning", "Struct", "address_of", "kernel"]
 
-VERSION = 3  # of the functions and of the layout of their arrays; kernel.h has the same number
+VERSION = 4  # of the functions and of the layout of their arrays; kernel.h has the same number
 
-_Numbers, _Address, _Count = ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_int64
+_Address, _Count = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {  # the types of what they return and take
     "kalprox_scores_size": (_Count, []),
     "kalprox_quantiles_size": (_Count, []),
-    "kalprox_add_scores": (_Count, [_Numbers, _Numbers, _Count, _Numbers]),
-    "kalprox_move_quantiles": (None, [_Numbers, _Numbers, _Count, _Numbers]),
+    "kalprox_add_scores": (_Count, [_Address, _Address, _Count, _Address]),
+    "kalprox_move_quantiles": (None, [_Address, _Address, _Count, _Address]),
     "kalprox_add_curvature": (_Count, [*[_Address] * 3, _Count, _Address, _Count, _Address, _Address, _Count]),
     "kalprox_filter_learn": (None, [_Address, _Count, *[_Address] * 8]),
     "kalprox_filter_learn_row": (None, [_Address]),
     "kalprox_runs_learn": (None, [_Address]),
     "kalprox_follow": (None, [_Address] * 5),
+    "kalprox_take_row": (_Count, [_Address, _Count, _Address]),
     "kalprox_bank_follow": (_Count, [_Address] * 4),
 }
+
+
+def address_of(a: Array | None) -> int | None:
+    """Return where the numbers of an array begin, as functions of C take it; None for null."""
+    return None if a is None else a.ctypes.data
+
+
+class Struct:
+    """A struct of C, all of whose fields have eight bytes. What it points at is kept as long as it is.
+
+    Parameters
+    ----------
+    *values
+        Whole numbers; floats; and for pointers arrays, other structs, or None for null.
+    """
+
+    def __init__(self, *values: Any) -> None:
+        self._kept = values
+        self._cells = np.zeros(len(values), np.int64)
+        for i, value in enumerate(values):
+            if isinstance(value, float):
+                self._cells[i : i + 1].view(float)[0] = value
+            elif isinstance(value, np.ndarray):
+                self._cells[i] = value.ctypes.data
+            elif isinstance(value, ctypes.Structure):
+                self._cells[i] = ctypes.addressof(value)
+            elif value is not None:
+                self._cells[i] = value.address if isinstance(value, Struct) else value
+        self.address: int = self._cells.ctypes.data
 
 
 class NotCompiledWarning(UserWarning):

@@ -6,13 +6,11 @@ from functools import cache
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.kernel.library import kernel
+from kalprox.kernel.library import address_of, kernel
 
 __all__ = ["ROW_VALUES", "add_curvature", "add_scores", "move_quantiles"]
 
 ROW_VALUES = 7  # arrays that `add_scores` takes of rows: mean, std, y, dof, weight, together, and the scores
-
-_number = ctypes.c_double.from_buffer  # where the numbers of an array begin
 
 
 def add_scores(sums: Array, rows: Array, ends: Array) -> bool:
@@ -41,7 +39,7 @@ def add_scores(sums: Array, rows: Array, ends: Array) -> bool:
     n = rows.shape[1]
     if n == 0:
         return True
-    refused: int = compiled.kalprox_add_scores(_number(sums), _number(rows), n, _number(ends))
+    refused: int = compiled.kalprox_add_scores(address_of(sums), address_of(rows), n, address_of(ends))
     return refused == 0
 
 
@@ -69,7 +67,7 @@ def move_quantiles(quantiles: Array, rows: Array, steps: Array) -> bool:
         return False
     assert len(quantiles) == _sizes(compiled)[1]
     if rows.shape[1]:
-        compiled.kalprox_move_quantiles(_number(quantiles), _number(rows), rows.shape[1], _number(steps))
+        compiled.kalprox_move_quantiles(address_of(quantiles), address_of(rows), rows.shape[1], address_of(steps))
     return True
 
 
@@ -90,7 +88,7 @@ def add_curvature(means: Array, squares: Array, products: Array, X: Array, predi
     if X.strides[0] < 0 or (X.shape[1] > 1 and X.strides[1] != X.itemsize):
         X = np.ascontiguousarray(X)
     predicted, scores = np.ascontiguousarray(predicted), np.ascontiguousarray(scores)
-    at = [a.ctypes.data for a in (means, squares, products, X, predicted, scores)]
+    at = [address_of(a) for a in (means, squares, products, X, predicted, scores)]
     step = X.strides[0] // X.itemsize
     refused = compiled.kalprox_add_curvature(*at[:3], len(means), at[3], step, *at[4:], len(scores))
     return not refused

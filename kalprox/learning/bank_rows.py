@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable_rows
@@ -25,7 +24,6 @@ from kalprox.sources import Block
 __all__ = ["BankFilter", "BankRows"]
 
 _FEW, _MANY = 16, 1024  # the fewest and the most rows that are folded together
-_MANY_DOF = 1e7  # more degrees of freedom are infinitely many
 
 
 @dataclass
@@ -71,14 +69,17 @@ class BankFilter(PickledFields):
                 self.odds.joint[:] = self.odds.after_row(compiled.log_prob, count).joint
             return compiled.said.copy()
         said = np.array([one.follow(x, y, weight, count, own=variance)[:3] for one in self.filters])
-        if said.shape[1] == 2:
-            with np.errstate(divide="ignore"):
-                predicted = self.settings.likelihood.predict(said[:, 0], said[:, 1], Noise.known(1.0))
-                log_prob = predicted.log_prob(np.full(len(said), y))
-        else:
-            log_prob = _student_log_prob(y, *said.T)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_prob = self.predicted(said).log_prob(np.full(len(said), y))
         self.odds = self.odds.after_row(log_prob, count)
         return said
+
+    def predicted(self, said: Array) -> Predictive:
+        """Return the predictive distributions of what was said of a row, shape (K, 2) or (K, 3)."""
+        if said.shape[1] == 2:
+            with np.errstate(divide="ignore"):
+                return self.settings.likelihood.predict(said[:, 0], said[:, 1], Noise.known(1.0))
+        return Student(*said.T)
 
     def copy(self) -> "BankFilter":
         """Return a filter that later rows of this one do not change."""
@@ -159,28 +160,9 @@ class BankRows(LiveRows):
             assert self.filter is not None
             block, pairs = self.rows, zip(self.state.members, self.filter.filters, strict=True)
             members = tuple(member.after_filter(one, block) for member, one in pairs)
-            self._scored = self.state.after(members, block, self._parts(), None)
+            parts = [self.filter.predicted(of_rows) for of_rows in np.array(self._said).swapaxes(0, 1)]
+            self._scored = self.state.after(members, block, parts, None)
         return self._scored
-
-    def _parts(self) -> list[Predictive]:
-        """Return what each member had predicted of the rows."""
-        said = np.array(self._said)
-        if said.shape[2] == 2:
-            return [
-                self.settings.likelihood.predict(said[:, k, 0], said[:, k, 1], Noise.known(1.0))
-                for k in range(said.shape[1])
-            ]
-        return [Student(*said[:, k].T) for k in range(said.shape[1])]
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_said": []}
-
-
-def _student_log_prob(y: float, mean: Array, std: Array, dof: Array) -> Array:
-    """Return the log densities of Student's t distributions at one number; NaN where the scale is not known."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        nu = np.minimum(dof, _MANY_DOF)
-        z = (y - mean) / std
-        log = special.gammaln((nu + 1) / 2) - special.gammaln(nu / 2) - 0.5 * np.log(np.pi * nu) - np.log(std)
-        found: Array = log - (nu + 1) / 2 * np.log1p(z * z / nu)
-    return found

@@ -8,13 +8,12 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.learning.belief import Belief
-from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.compose import has_moments, of_rows
 from kalprox.learning.gaps import Completed, FeatureMoments, Gaps
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import FIRST_PIECE, State, left_after
-from kalprox.learning.step import Call
+from kalprox.learning.step import Buffered, Call, Made
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Source
 

@@ -11,7 +11,6 @@ from kalprox.base.text import worded
 from kalprox.base.tree import grown
 from kalprox.calibration import Calibration, ClassCalibration
 from kalprox.learning.belief import Belief
-from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.changing import check_alike, settings_for
 from kalprox.learning.compose import fitted, kind_of, started
 from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge, pull_of_penalty
@@ -24,7 +23,7 @@ from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import State, check_any_row
-from kalprox.learning.step import NOT_ASKED, PLAIN, Call, step
+from kalprox.learning.step import NOT_ASKED, PLAIN, Buffered, Call, Made, step
 from kalprox.learning.tracking import Tracking
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Counts, Source

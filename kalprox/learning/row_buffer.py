@@ -1,7 +1,7 @@
 """Single rows and short batches that are folded together: a buffer of them, and a filter that learns them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, expect
+from kalprox.kernel.followers import CompiledRows
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.settings import Settings
@@ -16,17 +17,18 @@ from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 
-__all__ = ["LiveRows", "RowBuffer"]
+__all__ = ["LiveRows", "Made", "RowBuffer"]
+
+Made = tuple[Array, Array]  # the mean and the std of each row, as they were predicted from all rows before it
 
 _OF_BLOCK = ("X", "y", "weights", "times", "offset")
-_OPTIONAL = frozenset(("weights", "times", "offset"))
-_PREDICTED = Innovations._fields[:6]
-_NOT_PREDICTED = (np.nan, np.inf, np.inf, np.inf, np.nan, 1.0)
-_ABSENT = {"weights": 1.0, "times": 0.0, "offset": 0.0} | dict(zip(_PREDICTED, _NOT_PREDICTED, strict=True))
+_ABSENT = {"weights": 1.0, "times": 0.0, "offset": 0.0}  # what stands for what a row came without
 
 
 class RowBuffer:
-    """A buffer of the rows of short batches and their innovations, until the rows are folded together.
+    """A buffer of the rows of short batches and their predictions, until the rows are folded together.
+
+    Rows are written behind the last one, and count as soon as `n` includes them: an exception on the way loses nothing.
 
     Attributes
     ----------
@@ -35,93 +37,115 @@ class RowBuffer:
     columns : dict of str to array
         X of shape (capacity, d), y of shape (capacity,) or (capacity, k), and, of shape (capacity,), `batch`, the
         length of the batch that each row came in, or 0 if no interval was issued for it. As soon as any row has come
-        with one, also `weights`, `times`, `offset`, and the fields of `Innovations`, shaped like y but for `together`.
+        with one, also `weights`, `times`, `offset`, and `predicted`, of shape (capacity, 3 k + 2): the means, the stds
+        and the errors in stds of the k targets, the degrees of freedom, and the std in units of that of the noise.
     """
 
     def __init__(self, d: int, targets: int | None) -> None:
         of_y = (0,) if targets is None else (0, targets)
-        self.n = 0
+        self.n, self._shapes = 0, ((d,), of_y[1:])
         self.columns: dict[str, Array] = {"X": np.empty((0, d)), "y": np.empty(of_y), "batch": np.empty(0)}
+        self._compiled: CompiledRows | None = None  # made when it is first needed
 
     @classmethod
     def restored(cls, d: int, targets: int | None, saved: Saved) -> "RowBuffer":
         """Return the buffer of the rows saved as "waiting"; raise a ValueError if the shapes do not fit."""
         buffer = cls(d, targets)
-        names = [*buffer.columns, *(name for name in _ABSENT if f"waiting.{name}" in saved)]
-        found = {name: saved[f"waiting.{name}"] for name in names}
-        n = buffer.n = len(found["y"])
-        for name, column in found.items():
+        names = [*buffer.columns, *(name for name in (*_ABSENT, "predicted") if f"waiting.{name}" in saved)]
+        columns = {name: saved[f"waiting.{name}"] for name in names}
+        n = buffer.n = len(columns["y"])
+        for name, column in columns.items():
             expect(column.shape == (n, *buffer._shape(name)))
-            expect(name in ("std", "dof", "scale", "issued", "together") or np.isfinite(column).all())
-        expect(np.isin(found["batch"], np.arange(n + 1)).all() and (found.get("weights", np.ones(1)) > 0).all())
-        expect((np.diff(found.get("times", np.zeros(1))) >= 0).all())
-        if "mean" in found:
-            expect(all(name in found for name in _PREDICTED) and (found["together"] >= 0).all())
-        buffer.columns = found
+            expect(name == "predicted" or np.isfinite(column).all())
+        expect(np.isin(columns["batch"], np.arange(n + 1)).all() and (columns.get("weights", np.ones(1)) > 0).all())
+        expect((np.diff(columns.get("times", np.zeros(1))) >= 0).all())
+        buffer.columns = columns
         return buffer
 
     def saved(self) -> dict[str, Array]:
-        """Return the buffered rows, and their innovations if there are any, as values that can be saved."""
-        names = ("X", "y", "batch", *_ABSENT)
-        return {name: self.columns[name][: self.n].copy() for name in names if name in self.columns}
+        """Return the buffered rows, and their predictions if there are any, as values that can be saved."""
+        return {name: column[: self.n].copy() for name, column in self.columns.items()}
 
     def __len__(self) -> int:
         return self.n
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of an entry of a column."""
-        like = "y" if name in _PREDICTED[:5] else name if name in self.columns else "batch"
-        shape: tuple[int, ...] = self.columns[like].shape[1:]
+        if name == "predicted":
+            return (3 * self._targets + 2,)
+        shape: tuple[int, ...] = self.columns[name if name in self.columns else "batch"].shape[1:]
         return shape
+
+    @property
+    def _targets(self) -> int:
+        """The number of targets."""
+        return int(np.prod(self.columns["y"].shape[1:]))
 
     def fits(self, X: Array, y: Array) -> bool:
         """Whether these rows have the shapes of the buffered rows."""
-        columns = self.columns
-        return bool(X.shape[1:] == columns["X"].shape[1:] and y.shape[1:] == columns["y"].shape[1:])
+        return bool(X.shape[1:] == self._shapes[0] and y.shape[1:] == self._shapes[1])
 
-    def append(self, rows: Block, batch: int, predicted: Sequence[Any] = ()) -> None:
-        """Append the rows of a batch, and the fields of their innovations, if there are any. Amortised O(rows)."""
+    # ---- writing ---------------------------------------------------------------------------------------
+
+    def write(self, rows: Block, batch: int, *, predicted: bool = False) -> None:
+        """Write the rows of a batch behind the last one; with `predicted` there is memory for predictions of them.
+
+        They count as soon as `n` includes them. Amortised O(rows).
+        """
         begin, columns = self.n, self.columns
         end = begin + len(rows.y)
-        single = end == begin + 1
-        at: Any = begin if single else slice(begin, end)
-        if end > len(columns["X"]):
-            for name, a in columns.items():
-                columns[name] = np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))])
-        X, y = (rows.X[0], rows.y[0]) if single else (rows.X, rows.y)  # numbers are copied faster than slices
-        columns["X"][at], columns["y"][at], columns["batch"][at] = X, y, batch
-        has_more = rows.weights is not None or rows.times is not None or rows.offset is not None
-        if has_more or not _OPTIONAL.isdisjoint(columns):
+        if end > len(columns["batch"]):
+            for name, column in columns.items():
+                columns[name] = np.concatenate([column[:begin], np.empty((end, *column.shape[1:]))])
+            self._compiled = None
+        if end == begin + 1:  # numbers are copied faster than slices
+            columns["X"][begin], columns["y"][begin], columns["batch"][begin] = rows.X, rows.y[0], batch
+        else:
+            columns["X"][begin:end], columns["y"][begin:end], columns["batch"][begin:end] = rows.X, rows.y, batch
+        if predicted and "predicted" not in columns:
+            self._use("predicted", np.nan)
+        if (
+            len(columns) > 3 + predicted
+            or rows.weights is not None
+            or rows.times is not None
+            or rows.offset is not None
+        ):
             for name, values in (("weights", rows.weights), ("times", rows.times), ("offset", rows.offset)):
                 if values is not None and name not in columns:
-                    self._use(name)
+                    self._use(name, _ABSENT[name])
                 if name in columns:
-                    columns[name][at] = _ABSENT[name] if values is None else values[0] if single else values
-        if predicted and "mean" not in columns:
-            self._use(*_PREDICTED)
-        if "mean" in columns:
-            for name, values in zip(_PREDICTED, predicted or _NOT_PREDICTED, strict=True):
-                columns[name][at] = values
-        self.n = end
+                    columns[name][begin:end] = _ABSENT[name] if values is None else values
 
-    def _use(self, *names: str) -> None:
-        """Make columns with which no row has come so far."""
-        for name in names:
-            self.columns[name] = np.full((len(self.columns["X"]), *self._shape(name)), _ABSENT[name])
+    def append(self, rows: Block, batch: int) -> None:
+        """Append the rows of a batch."""
+        self.write(rows, batch)
+        self.n += len(rows.y)
+
+    def _use(self, name: str, absent: float) -> None:
+        """Make a column with which no row has come so far."""
+        self.columns[name] = np.full((len(self.columns["batch"]), *self._shape(name)), absent)
+        self._compiled = None
+
+    def compiled(self, *, precise: bool) -> CompiledRows:
+        """Return what the compiled kernel sees of the rows, whose weights may be precisions."""
+        if self._compiled is None:
+            columns = self.columns
+            optional = columns.get("weights"), columns.get("predicted")
+            self._compiled = CompiledRows(columns["X"], columns["y"], *optional, precise=precise)
+        return self._compiled
 
     def clear(self) -> None:
         """Remove the rows, and keep the memory for later ones."""
         self.n, self.columns = 0, {name: self.columns[name] for name in ("X", "y", "batch")}
+        self._compiled = None
 
-    def _column(self, name: str) -> Array | None:
-        """Return a column of the buffered rows; None if no row came with it."""
-        return self.columns[name][: self.n] if name in self.columns else None
+    # ---- reading ---------------------------------------------------------------------------------------
 
     @property
     def block(self) -> Block:
         """The buffered rows."""
-        about: dict[str, Any] = {name: self._column(name) for name in _OF_BLOCK}
-        return Block(**about)
+        columns: dict[str, Any] = {name: self.columns[name][: self.n] for name in _OF_BLOCK if name in self.columns}
+        return Block(**columns)
 
     @property
     def time(self) -> float | None:
@@ -137,17 +161,22 @@ class RowBuffer:
             yield block.part(start, start + length)
             start += length
 
-    @property
-    def predicted(self) -> bool:
-        """Whether any row came with its innovation."""
-        return "mean" in self.columns
+    def made(self, begin: int) -> Made:
+        """Return the means and the stds that were predicted of the rows from this one on."""
+        y, k, values = self.columns["y"][begin : self.n], self._targets, self.columns["predicted"][begin : self.n]
+        return values[:, :k].copy().reshape(y.shape), values[:, k : 2 * k].copy().reshape(y.shape)
 
     @property
     def innovations(self) -> Innovations:
         """The innovations of the buffered rows; unknown for rows that were not predicted."""
-        if not self.predicted:
-            return Innovations.unknown(self.columns["y"][: self.n])
-        return Innovations(*(self.columns[name][: self.n] for name in _PREDICTED))
+        y, k = self.columns["y"][: self.n], self._targets
+        if "predicted" not in self.columns:
+            return Innovations.unknown(y)
+        values = self.columns["predicted"][: self.n]
+        known = ~np.isnan(values[:, -1:])
+        mean, std, issued = (values[:, i * k : (i + 1) * k] for i in range(3))
+        std, dof, scale = (np.where(known, one, np.inf) for one in (std, values[:, -2:-1], values[:, -1:]))
+        return Innovations.one_by_one(y, mean, std, dof, scale, issued)
 
     @property
     def single(self) -> bool:
@@ -167,7 +196,7 @@ class RowBuffer:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows alone: what is left of earlier ones in the memory is not to be pickled."""
-        return {"n": self.n, "columns": {name: a[: self.n].copy() for name, a in self.columns.items()}}
+        return vars(self) | {"columns": self.saved(), "_compiled": None}
 
 
 class LiveRows(ABC):
@@ -201,13 +230,22 @@ class LiveRows(ABC):
     def __len__(self) -> int:
         return self.buffer.n
 
-    @abstractmethod
-    def takes(self, block: Block) -> bool:
-        """Whether a batch, of one row or a few, can be learned with these rows."""
+    def waits(self, block: Block) -> bool:
+        """Whether the rows of a batch wait here to be folded together with later ones; otherwise they are folded now.
+
+        Wrong shapes, times or offsets do not wait: the state raises an error that says so.
+        """
+        if block.groups is not None or block.noise is not None or block.missing is not None:
+            return False
+        return self.settings.buffers_rows and (block.offset is not None) is self.has_offsets and self.takes(block)
 
     @abstractmethod
-    def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
-        """Learn rows that `takes` allows; if `predict`, the first of what is returned are their means and stds."""
+    def takes(self, block: Block) -> bool:
+        """Whether the rows of a plain batch, of one row or a few, can be learned with these rows."""
+
+    @abstractmethod
+    def append(self, rows: Block, *, predict: bool = False) -> Any:
+        """Learn rows that `takes` allows; if `predict`, return their means and stds, as they were before."""
 
     @abstractmethod
     def following(self) -> Any:
@@ -239,15 +277,6 @@ class LiveRows(ABC):
         """Whether the rows are to be folded."""
         return self.buffer.n >= self._most
 
-    @property
-    def predicts_row(self) -> bool:
-        """Whether the next row can be predicted from all rows before it, as it is learned."""
-        return self.following() is not None
-
-    def read(self) -> State:
-        """Return the state after the rows."""
-        return self.scored()[0]
-
     def tracked(self) -> Tracking:
         """Return the score and the quantiles after the rows."""
         if not self.buffer.n or not self.settings.diagnose:
@@ -255,13 +284,11 @@ class LiveRows(ABC):
         found, rows = self.scored()[1], self.buffer.block
         assert found is not None
         counts, tracked = self.settings.counts(rows.weights), self.tracking
-        if tracked.scores[0].has_intervals:
-            quantiles = tracked.quantiles.after_rows(found.issued, self.buffer.batches, counts)
-            tracked = replace(tracked, quantiles=quantiles)
         n, watched = self._watched
         if n < len(rows):  # each is looked at once, however often it is asked for, and with the same bits
             watched = watched.watched(rows.part(n, len(rows)), self.state.belief, self._before, first=n == 0)
             self._watched = len(rows), watched
+        tracked = tracked.issued(found.issued, self.buffer.batches, counts)
         return replace(tracked.scored(self.settings, rows, found, counts), detector=watched.detector)
 
     def quantiles(self) -> Quantiles:

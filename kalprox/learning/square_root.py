@@ -339,6 +339,9 @@ class SquareRootFilter(PickledFields):
 
     def predict(self, X: Array) -> Student:
         """Return the predictive distribution for rows of X, including the noise."""
+        if len(X) == 1 and self.targets is None and self.free is None and self.compiled is not None:
+            mean, std, dof, *_ = self.compiled.follow(X[0], 0.0, 0.0, 0.0, 1.0)
+            return Student(np.array([mean]), np.array([std]), dof)
         (variance, dof), (mean, leverage) = self.noise(), self.output(X)
         scale = np.sqrt(1 + self._spread * leverage)
         if self.targets is None:
@@ -350,16 +353,10 @@ class SquareRootFilter(PickledFields):
 
         The variance is rss / dof with dof = rows - rank + tr(L L' H).
         """
-        rss: Any = float(self.kernel.rss[0]) if self.targets is None else self.kernel.rss
-        if self.noise_var is not None:
-            return (self.noise_var if self.targets is None else np.full(len(rss), self.noise_var)), math.inf
-        counts = self.counts
-        fading = 1.0 if self.forgetting is None or not counts.rows else counts.squares / counts.rows
-        rows = counts.rows / fading
-        dof = rows - self.L.shape[1] + float(self.kernel.trace[0])
-        if not dof > _ROUNDING * rows:  # as in Noise.learned
-            return rss * math.nan, dof
-        return (max(rss, 0.0) if self.targets is None else np.maximum(rss, 0)) / fading / dof, dof
+        counts, rss = self.counts, self.kernel.rss if self.targets is not None else self.kernel.rss[0]
+        squares = counts.rows if self.forgetting is None else counts.squares
+        variance, dof, _ = self._noise(counts.rows, squares, rss, self.kernel.trace[0])
+        return variance, float(dof)
 
     def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
         """Return the noise variance, its degrees of freedom, and squares / rows.

@@ -13,7 +13,7 @@ from command import invoke
 
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
-from kalprox.learning.buffered import Buffered
+from kalprox.learning.step import Buffered
 from kalprox.sources.levels import LevelIndex
 
 DAY = datetime.date(2013, 1, 1)

@@ -11,6 +11,7 @@ from kalprox.forgetting import ByRow, ByTime, RandomWalk
 from kalprox.kernel.library import kernel
 from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.mixed import Odds
+from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.sources import Block
 
@@ -79,6 +80,33 @@ def test_rows_of_any_weight(settings, targets):
         assert bool(found[0]) is predict
     assert_same(compiled, reference)
     assert compiled.compiled is not None and reference.compiled is None
+
+
+@pytest.mark.parametrize("targets", [None, 2])
+@pytest.mark.parametrize("settings", [{}, {"weight_kind": "precision"}, {"diagnose": False}, {"noise": 1.5}])
+def test_rows_are_checked_and_written_and_followed_in_one_call(settings, targets, monkeypatch):
+    X, y = rows(120, targets, far=10.0)
+    weights = np.random.default_rng(3).choice([0.5, 1.0, 3.0], 120)
+
+    def stream():
+        model = KalproxRegressor(penalty="ridge", **settings).partial_fit(X[:FIRST], y[:FIRST])
+        for i in range(FIRST, 120):
+            model.partial_fit(X[i : i + 1], y[i : i + 1], weights[i : i + 1] if i > 60 else None)
+            for bad in (np.nan, 1e80):
+                with pytest.raises(ValueError, match=r"NaN|too large|at most"):
+                    model.partial_fit(X[i : i + 1] * bad, y[i : i + 1])
+        mean, std = model.predict(X[:1], return_std=True)
+        return model.coef_, model.intercept_, model.noise_var_, mean, std, *vars(model.diagnostics_).values()
+
+    compiled = stream()
+    taken = []
+    monkeypatch.setattr(RecentRows, "_takes_at_once", lambda self, rows, predict: taken.append(1) and False)
+    monkeypatch.setattr(SquareRootFilter, "compiled", None)
+    reference = stream()
+    assert len(taken) > 60
+    for ours, theirs in zip(compiled, reference, strict=True):
+        if isinstance(theirs, (float, np.ndarray)) and np.asarray(theirs).dtype.kind == "f":
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 def test_rows_that_fade_by_time():
