@@ -49,14 +49,17 @@ class Struct:
         self._kept = values
         self._cells = np.zeros(len(values), np.int64)
         for i, value in enumerate(values):
-            if isinstance(value, float):
-                self._cells[i : i + 1].view(float)[0] = value
-            elif isinstance(value, np.ndarray):
-                self._cells[i] = value.ctypes.data
-            elif isinstance(value, ctypes.Structure):
-                self._cells[i] = ctypes.addressof(value)
-            elif value is not None:
-                self._cells[i] = value.address if isinstance(value, Struct) else value
+            match value:
+                case float():
+                    self._cells[i : i + 1].view(float)[0] = value
+                case np.ndarray():
+                    self._cells[i] = value.ctypes.data
+                case ctypes.Structure():
+                    self._cells[i] = ctypes.addressof(value)
+                case Struct():
+                    self._cells[i] = value.address
+                case int():
+                    self._cells[i] = value
         self.address: int = self._cells.ctypes.data
 
 
