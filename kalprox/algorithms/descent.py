@@ -358,42 +358,81 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     """Take steps with constant damping while each is shorter than 0.9 of the last, until the length is `enough`.
 
     Near the minimum the objective is constant up to rounding, and only the lengths of the steps show progress: half of
-    all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
-    constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
-    steps were linear in theta. Where the linearisation leaves nothing out of the Hessian, steps are those of Newton's
-    method, and need no mixing.
+    all digits are gained here. (1) may not increase beyond rounding.
     """
 
-    def step(point: Point) -> Array:
-        return point.local.damped(mu, S).step(problem.regularizer, point.theta, FINE)
+    def step(point: Point) -> tuple[Array, Array]:
+        return point.theta, point.local.damped(mu, S).step(problem.regularizer, point.theta, FINE)
 
-    thetas, steps = [point.theta], [step(point)]
-    while problem.passes < max_passes and relative_length(S, steps[-1], point.theta) > enough:
-        trial, ratio = problem.at(_mixed(problem, thetas, steps, S)), np.inf
-        if trial is not None and trial.objective <= point.objective + 4 * point.rounding:
-            p = step(trial)
-            ratio = float(np.linalg.norm(S * p) / np.linalg.norm(S * steps[-1]))
+    def at(before: Point, theta: Array) -> Point | None:
+        trial = problem.at(theta)
+        falls = trial is not None and trial.objective <= before.objective + 4 * before.rounding
+        return trial if falls else None
+
+    def done(point: Point, p: Array) -> bool:
+        return problem.passes >= max_passes or relative_length(S, p, point.theta) <= enough
+
+    return _mixed_steps(problem, point, S, step, at, done, newton=problem.is_newton)[0]
+
+
+def _mixed_steps(
+    problem: Problem,
+    point: Point,
+    S: Array,
+    step: Callable[[Point], tuple[Array, Array]],
+    at: Callable[[Point, Array], Point | None],
+    done: Callable[[Point, Array], bool],
+    *,
+    newton: bool,
+) -> tuple[Point, Array, Array]:
+    """Take steps while each is shorter than 0.9 of the last, in units of S, and not `done`.
+
+    If the residuals are large, steps shrink only by a constant factor. Anderson mixing with earlier steps then finds
+    the combination whose step would be shortest if steps were linear. Where the linearisation leaves nothing out of the
+    Hessian, steps are those of Newton's method, and need no mixing.
+
+    Parameters
+    ----------
+    step : callable
+        Returns the place of a point, theta or more, and the step from there.
+    at : callable
+        Returns the point at a place, given the point before; None if that is worse, or not finite.
+
+    Returns
+    -------
+    point : Point
+    place, move : arrays
+        The place of the point, and the step from there.
+    """
+    place, move = step(point)
+    places, moves = [place], [move]
+    while not done(point, moves[-1]):
+        trial, ratio = at(point, _mixed(problem, len(point.theta), places, moves, S)), np.inf
+        if trial is not None:
+            place, move = step(trial)
+            ratio = float(np.linalg.norm(S * move) / np.linalg.norm(S * moves[-1]))
         if trial is not None and ratio < 0.9:
             point = trial
-            if problem.is_newton or (ratio < _QUICK and problem.is_straight):
-                thetas, steps = [], []
-            thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
-        elif len(thetas) == 1:
+            if newton or (ratio < _QUICK and problem.is_straight):
+                places, moves = [], []
+            places, moves = [*places[-_MEMORY:], place], [*moves[-_MEMORY:], move]
+        elif len(places) == 1:
             break
         else:  # try again without the earlier steps
-            thetas, steps = thetas[-1:], steps[-1:]
-    return point
+            places, moves = places[-1:], moves[-1:]
+    return point, places[-1], moves[-1]
 
 
-def _mixed(problem: Problem, thetas: list[Array], steps: list[Array], S: Array) -> Array:
-    """Return theta + p with the correction of Anderson mixing."""
-    t = thetas[-1] + steps[-1]
-    if len(thetas) == 1:
-        return t
-    moves, changes = np.diff(thetas, axis=0).T, np.diff(steps, axis=0).T
-    share = np.linalg.lstsq(S[:, None] * changes, S * steps[-1], rcond=None)[0]
-    # Coordinates that g holds at a kink or a bound stay exactly there.
-    return np.where(problem.regularizer.free(t), t - (moves + changes) @ share, t)
+def _mixed(problem: Problem, d: int, places: list[Array], moves: list[Array], S: Array) -> Array:
+    """Return the next place, whose first d entries are theta, with the correction of Anderson mixing."""
+    to = places[-1] + moves[-1]
+    if len(places) == 1:
+        return to
+    apart, changes = np.diff(places, axis=0).T, np.diff(moves, axis=0).T
+    share = np.linalg.lstsq(S[:, None] * changes, S * moves[-1], rcond=None)[0]
+    # Coordinates of theta that g holds at a kink or a bound stay exactly there.
+    free = np.append(problem.regularizer.free(to[:d]), np.ones(len(to) - d, bool))
+    return np.where(free, to - (apart + changes) @ share, to)
 
 
 def relative_length(S: Array, p: Array, theta: Array) -> float:
@@ -407,9 +446,9 @@ def steps_left(problem: Problem, point: Point, S: Array) -> float:
     return relative_length(S, problem.step(point), point.theta)
 
 
-_FIRST = 0.05  # standard errors to which theta is refined, while the parameter of a likelihood moves by a lot
 _FAR = np.log(10.0)  # the largest step of the log of the parameter
 _ROUNDING = 64  # times the rounding error, below which a step of the parameter cannot be found
+_STALLED = 1e-7  # a step of the parameter that rounding errors of its score explain, if steps no longer shrink
 
 
 def descend_jointly(
@@ -473,49 +512,51 @@ def _nearer(problem: Problem, point: Point, max_passes: int) -> Point:
 def _alternate(
     problem: Problem, point: Point, max_passes: int, tol: float, straight: bool
 ) -> tuple[Point, float, float]:
+    """Descend, and then mix the steps of theta and of the parameter; where that fails, one moves after the other."""
     if problem.given.parameter is None or _value(problem.given) is not None:
         return *descend(problem, point, max_passes, tol, straight=straight), 0.0
-    enough = max(tol, _ROUNDING * point.eps)
-    share, before = 1.0, None
-    least = max(problem.given.bounds[0], point.eps * problem.likelihood.numbers[0])
+    name, inner, enough = str(problem.given.parameter), _ROUGH, max(tol, _ROUNDING * point.eps)
+    low, high = problem.given.bounds
+    low = max(low, point.eps * problem.likelihood.numbers[0])  # of an exact fit the scale is rounding
+
+    def step(point: Point) -> tuple[Array, Array]:
+        likelihood, sums = problem.likelihood, point.sums
+        assert sums is not None
+        value = likelihood.numbers[0]
+        score = float(likelihood.score(sums, problem.edf(point)))
+        move = score / max(float(sums[1]), abs(score) / _FAR, np.finfo(float).tiny)
+        move = np.log(np.clip(value * np.exp(move), low, high) / value)
+        return np.append(point.theta, np.log(value)), np.append(problem.step(point), move)
+
+    def at(_: Any, place: Array) -> Point | None:
+        value = float(np.clip(np.exp(place[-1]), low, high))
+        problem.likelihood = replace(problem.likelihood, **{name: value})  # type: ignore[type-var]
+        return problem.at(place[:-1])
+
+    def left(point: Point, move: Array) -> tuple[float, float]:
+        return relative_length(point.local.scales(), move[:-1], point.theta), abs(float(move[-1]))
+
+    def done(point: Point, move: Array) -> bool:
+        of_theta, change = left(point, move)
+        return (of_theta <= tol and change <= enough) or problem.passes >= max_passes
+
     while True:
-        inner = max(tol, share * _rough(problem, point))
-        point, left = descend(problem, point, max_passes, inner, straight=straight)
-        straight = True
-        phi, score, slope = _score(problem, point)
-        if before is not None and phi != before[0]:
-            secant = (before[1] - score) / (phi - before[0])
-            slope = secant if slope / 4 < secant < 4 * slope else slope  # not the noise of a rough theta
-        goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
-        # Of an exact fit the scale is rounding.
-        goal = float(np.clip(goal, np.log(least), np.log(problem.given.bounds[1])))
-        change = abs(goal - phi)
-        if (change <= enough and inner <= tol) or problem.passes >= max_passes:
-            return point, left, change if change > enough else 0.0
-        share = 0.0
-        if change > enough:
-            share, before, old = min(1.0, change), (phi, score), problem.likelihood
-            problem.likelihood = replace(old, **{str(old.parameter): float(np.exp(goal))})  # type: ignore[type-var]
-            trial = problem.at(point.theta)
+        point, _ = descend(problem, point, max_passes, inner, straight=straight)
+        scales = point.local.scales()
+        S = np.append(scales, np.linalg.norm(scales * point.theta))  # a change of a logarithm is relative, too
+        point, place, move = _mixed_steps(problem, point, S, step, at, done, newton=False)
+        known = replace(problem.likelihood, **{name: float(np.exp(place[-1]))})  # type: ignore[type-var]
+        problem.likelihood, (of_theta, change) = known, left(point, move)
+        exact = of_theta <= tol and change <= _STALLED
+        if exact or problem.passes >= max_passes:
+            return point, of_theta, 0.0 if exact or change <= enough else change
+        straight, inner = True, max(tol, inner / 10)
+        if of_theta <= inner:
+            trial = at(point, np.append(point.theta, place[-1] + move[-1]))
             if trial is None:  # not finite with this parameter
-                problem.likelihood = old
-                return point, left, change
+                problem.likelihood = known
+                return point, of_theta, change
             point = trial
-
-
-def _score(problem: Problem, point: Point) -> tuple[float, float, float]:
-    """Return the log of the parameter, its score, and how fast that falls."""
-    likelihood, sums = problem.likelihood, point.sums
-    assert sums is not None
-    score = float(likelihood.score(sums, problem.edf(point)))
-    return float(np.log(likelihood.numbers[0])), score, max(float(sums[1]), np.finfo(float).tiny)
-
-
-def _rough(problem: Problem, point: Point) -> float:
-    """Return the relative precision of theta that is enough while the parameter still moves by a lot."""
-    size = float(np.linalg.norm(point.local.scales() * point.theta))
-    errors = float(problem.likelihood.unit) ** 0.5 * len(point.theta) ** 0.5
-    return min(_ROUGH, _FIRST * errors / size) if size > 0 else _ROUGH
 
 
 def _value(likelihood: Likelihood) -> float | None:
