@@ -89,9 +89,8 @@ class Filter:
         self.rss, self.trace = np.array(rss, float), np.zeros(1)
         if trace is not None:
             self.trace[0] = trace
-        elif curvature is not None:  # for a diagonal H without arrays of the size of L
-            squares = np.einsum("ij,ij->i", root, root) @ curvature if curvature.ndim == 1 else None
-            self.trace[0] = (root * (curvature @ root)).sum() if squares is None else squares
+        elif curvature is not None:
+            self.trace[0] = _trace(root, curvature)
         self.row, self._target = np.empty(p), np.empty(theta.shape[1])
         self._compiled = kernel()
         if self._compiled is not None:
@@ -198,9 +197,31 @@ class Filter:
         self.root[:] = dgemm(-1.0, gains.T, less, 1.0, self.root, overwrite_c=1)
 
     def fade(self, left: float) -> None:
-        """Multiply the weights of all rows so far by a number, and the curvature of the penalty with them."""
+        """Multiply the weights of all rows so far by a number. The penalty stays as it is: with one, O(p^3).
+
+        With the curvature H of the penalty and its slope g at the estimate t, fading leaves V^-1 / left of what is
+        known, the penalty with it. To restore that, V becomes (V^-1 + (1 - left) H)^-1, and t moves by -(1 - left) V g.
+        """
         self.root *= 1 / math.sqrt(left)
         self.rss *= left
+        if self.curvature is None or left == 1:
+            return
+        lost = 1 - left
+        M = lost * (self.root.T @ self._bent(self.root))
+        M.flat[:: len(M) + 1] += 1
+        dtrsm(1.0, dpotrf(M)[0], self.root, side=1, overwrite_b=1)
+        slope = self._bent(self.theta) + (0.0 if self.tilt is None else self.tilt)
+        push = -lost * (self.root.T @ slope)
+        move = self.root @ push
+        self.rss += (push**2).sum(axis=0) - ((2 * left * slope + self._bent(move)) * move).sum(axis=0)
+        self.theta += move
+        self.trace[0] = _trace(self.root, self.curvature)
+
+    def _bent(self, a: Array) -> Array:
+        """H a, for the curvature H of the penalty."""
+        H = self.curvature
+        assert H is not None
+        return H @ a if H.ndim == 2 else H[:, None] * a
 
     def walk(self, variance: float) -> None:
         """Let the first coordinate take a step of this variance. There must be no penalty on it.
@@ -229,6 +250,13 @@ class Filter:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+
+def _trace(root: Array, H: Array) -> float:
+    """Return tr(L L' H); for a diagonal H without arrays of the size of L."""
+    if H.ndim == 1:
+        return float(np.einsum("ij,ij->i", root, root) @ H)
+    return float((root * (H @ root)).sum())
 
 
 @lru_cache(maxsize=4)

@@ -33,7 +33,7 @@ class BankFilter(PickledFields):
     Attributes
     ----------
     settings : Settings
-    filters : list of SquareRootFilter, MomentFilter or MatchedFilter
+    filters : list of SquareRootFilter or MatchedFilter
     odds : Odds
     """
 
@@ -52,7 +52,7 @@ class BankFilter(PickledFields):
 
     @cached_property
     def keeps_digits(self) -> bool:
-        """Whether predictions of the next row are accurate; see `SquareRootFilter` and `MomentFilter`."""
+        """Whether predictions of the next row are accurate; see `SquareRootFilter`."""
         return all(one.keeps_digits for one in self.filters)
 
     def learn(self, rows: Block) -> Array:
@@ -115,7 +115,8 @@ class BankRows(LiveRows):
             settings, state, tracking, rows, RowBuffer(state.n_features, None) if buffer is None else buffer
         )
         self._said: list[Array] = []  # what the members said of each row, shape (K, 2) or (K, 3)
-        self._most = max(_FEW, min(_MANY, rows))
+        self._serves = min(one.filter_serves for one in state.members)
+        self._most = int(min(max(_FEW, min(_MANY, rows)), max(_FEW, self._serves)))
 
     def takes(self, block: Block) -> bool:
         low, high = self.settings.likelihood.support
@@ -137,7 +138,7 @@ class BankRows(LiveRows):
     # ---- the filters -----------------------------------------------------------------------------------
 
     def _live(self) -> BankFilter | None:
-        """Return the filter that includes the rows; None if a member has none, or its moments lose their digits."""
+        """Return the filter that includes the rows; None if a member has none, or loses its digits."""
         if self.filter is None:
             filters = [member.row_filter() for member in self.state.members]
             if any(one is None for one in filters):
@@ -150,7 +151,7 @@ class BankRows(LiveRows):
         return self._live()
 
     def followed(self) -> BankFilter | None:
-        return self._live() if self.buffer.n else None
+        return self._live() if self.buffer.n and self._serves == np.inf else None
 
     # ---- reading ---------------------------------------------------------------------------------------
 

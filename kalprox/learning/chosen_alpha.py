@@ -10,9 +10,9 @@ from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.exact import Exact, Visit, Weighted, next_cut
 from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
 from kalprox.learning.linear import LinearBelief, LinearRows
-from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
-from kalprox.learning.ridge_evidence import AlphaChoice, EvidenceSearch
+from kalprox.learning.ridge_evidence import AlphaChoice
 from kalprox.learning.settings import Settings
+from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import FIRST_PIECE, State
 from kalprox.sources import Block
 
@@ -87,11 +87,9 @@ class ChosenAlpha(Exact):
             return 1
         return next_cut(self) - n if self.current_scorer is not None else min(n, next_cut(self) - n)
 
-    def row_filter(self) -> MomentFilter | None:
-        """Return the filter that follows the alpha of the largest evidence; None if that cannot be followed."""
-        if self.targets is not None or not self.belief.determines or not (chosen := self.belief.choices[0]).alone:
-            return None
-        return filter_of_moments(self.belief, EvidenceSearch(chosen.alpha, self.settings.gamma))
+    def row_filter(self) -> SquareRootFilter | None:
+        """Return the filter that holds the alpha; None while the noise variance is that of the evidence."""
+        return None if self.rows.are_few else super().row_filter()
 
     # ---- the folds -------------------------------------------------------------------------------------
 

@@ -147,10 +147,9 @@ def walking_innovations(
     own, counts = ones if own is None else own, ones if counts is None else counts
     root = np.sqrt(counts if block.weights is None else block.weights)[:, None]
     inputs = live.design.rows(block.X)
-    D = inputs if live.free is None else inputs[:, live.free]
     q = np.sqrt(walk.steps(block.X.shape[1], intercept=live.design.intercept))
     X = np.column_stack([ones, block.X]) if live.design.intercept else block.X
-    P, K, step = D @ live.L, X * q, np.append(0.0, np.cumsum(root[:-1, 0] > 0))
+    P, K, step = inputs @ live.L, X * q, np.append(0.0, np.cumsum(root[:-1, 0] > 0))
     S = P @ P.T + (K @ K.T) * np.minimum.outer(step, step)
     variance0 = np.diagonal(S).copy()
     S *= root * root.T

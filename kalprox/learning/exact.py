@@ -18,7 +18,6 @@ from kalprox.learning.design import Design
 from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
 from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.linear import LinearBelief, LinearRows
-from kalprox.learning.moment_filter import MomentFilter, filter_of_moments
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
@@ -40,6 +39,9 @@ __all__ = ["Exact", "Visit", "Weighted", "next_cut"]
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact
 _CHUNK = 1024  # rows predicted at a time
+# A filter holds the scales of the columns, alpha, and which coefficients are at a kink or a bound for 16 rows; of few
+# rows for a sixteenth or none, and of many for one in a hundred. All of these move by a part of 1 / n with every row.
+_HELD_ROWS, _HELD_SHARES, _FEW_ROWS = 16, (1 / 100, 1 / 16), 48
 
 
 Visit = Callable[[int, int], None]  # called with the first row and the end of each part of a block
@@ -227,25 +229,32 @@ class Exact(Core):
             return None
         return Scorer.of(posterior, self.belief.design, n)
 
-    def row_filter(self) -> SquareRootFilter | MomentFilter | None:
-        """Return the filter that continues from this state row by row; None if there is none that is exact.
+    @property
+    def filter_serves(self) -> float:
+        n = float(self.information.rows)
+        if self.has_fixed_penalty:
+            return inf
+        return max(min(_HELD_ROWS, n * _HELD_SHARES[1]), n * _HELD_SHARES[0]) if n > _FEW_ROWS else 1
 
-        With a penalty that is no fixed quadratic, or that would fade, it is one of moments.
+    def row_filter(self) -> SquareRootFilter | None:
+        """Return the filter that continues from this state row by row; None if there is none.
+
+        It holds alpha, the scales of the columns, and which coefficients are at a kink or a bound; see `filter_serves`.
         """
-        if not self.belief.determines:
+        settings, kind = self.settings, self.settings.forgetting
+        walk = kind.of_intercept if settings.fit_intercept else 0.0
+        fades = kind.fades and kind.forgets
+        if not self.belief.determines or (kind.forgets and not fades and not walk):
             return None
-        settings, kind, one_target = self.settings, self.settings.forgetting, self.targets is None
-        if kind.of_intercept and settings.fit_intercept and self.has_fixed_penalty and one_target:
-            next_row = self.belief.of_next_row
-            made = SquareRootFilter.of(next_row.posterior, next_row.design, settings.noise_var)
-            return made.walking(kind.of_intercept)
-        if not (self.predicts_every_row or (kind.fades and not settings.penalty.penalises and one_target)):
-            return filter_of_moments(self.belief)
-        made = SquareRootFilter.of(self.belief.posterior, self.belief.design, settings.noise_var)
-        if not (kind.fades and kind.forgets):
-            return made
-        sizes = (self.belief.posterior.data.R**2).sum(axis=0)
-        return made.forgetting_by(kind, np.asarray(sizes), self.time)
+        belief = self.belief.of_next_row
+        if len(belief.posterior.metric_factors) > 1 or (self.targets is not None and kind.forgets):
+            return None
+        made = SquareRootFilter.of(belief.posterior, belief.design, settings.noise_var)
+        if not fades:
+            return made.walking(walk)
+        sizes = np.asarray(belief.posterior.data.R**2).sum(axis=0)
+        sizes[belief.design.first :] *= self.rows.scale**2
+        return made.forgetting_by(kind, sizes, self.time)
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`.

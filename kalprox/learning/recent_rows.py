@@ -11,7 +11,6 @@ from kalprox.base.checks import check_usable_rows
 from kalprox.kernel.library import kernel
 from kalprox.learning.exact import Exact, next_cut
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import LiveRows, Made, RowBuffer
 from kalprox.learning.scorer import MANY_ROWS, Scorer
@@ -40,7 +39,7 @@ class RecentRows(LiveRows):
     """
 
     state: State
-    filter: SquareRootFilter | MomentFilter | None
+    filter: SquareRootFilter | None
 
     def __init__(
         self, settings: Settings, state: State, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
@@ -56,6 +55,7 @@ class RecentRows(LiveRows):
         self._precise = settings.weight_kind == "precision"
         self._by_block = self.core.predicts_every_row  # whether the filter, if rows are exact, takes blocks at once
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
+        self._base: tuple[int, Exact] = 0, self.core  # after as many of the rows: what the filter is made from
         self._tracked: tuple[int, Quantiles] | None = None  # after as many of the rows
 
     @cached_property
@@ -106,7 +106,7 @@ class RecentRows(LiveRows):
         if self._by_block:
             return self.buffer.n > 0 or self.filter is not None or self.core.belief.posterior.proper
         self.filter = self.filter or self._new_filter()
-        return self.followed() is not None
+        return self.filter is not None and self.filter.keeps_digits
 
     def crosses_cut(self, block: Block) -> bool:
         """Whether what predicts the rows of a batch changes before it or on the way.
@@ -152,6 +152,9 @@ class RecentRows(LiveRows):
         self._scored = None
         if length > 1 and not exact:
             self.filter = None  # the next predictions are those of the state, which takes rows together
+        start, base = self._base
+        if buffer.n - start >= base.filter_serves:
+            self.filter = None  # the next one starts from a new estimate
         return buffer.made(begin) if predict else None
 
     def _takes_at_once(self, rows: Block, *, predict: bool) -> bool:
@@ -165,34 +168,47 @@ class RecentRows(LiveRows):
 
     # ---- the filter ------------------------------------------------------------------------------------
 
-    def _new_filter(self) -> SquareRootFilter | MomentFilter | None:
+    def _new_filter(self) -> SquareRootFilter | None:
         """Return a filter that continues row by row from all rows so far; None if there is no exact one.
 
         It takes the buffered batches one after the other, as they came, so that it has the same bits whenever it is
         made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
         batches: the state, which takes them together, is then the faster one.
         """
-        state, buffer = self.core, self.buffer
+        buffer = self.buffer
         if buffer and not buffer.single and not self.exact:
             return None
-        batches = buffer.in_batches()
+        state, batches = self._filter_start()
         if not state.belief.determines:
-            state, batches = self.scored()[0].core, iter(())  # type: ignore[assignment]
+            state, batches = self.scored()[0].core, []  # type: ignore[assignment]
         made = state.row_filter()
         if made is None:
             return None
-        every = self.exact and isinstance(made, MomentFilter) and made.search is not None  # was estimated at every row
         for block in batches:
-            _moved(made, block, self.settings, predict=every)
+            _moved(made, block, self.settings, predict=False)
         return made if made.keeps_digits else None
 
-    def followed(self) -> SquareRootFilter | MomentFilter | None:
-        """Return the filter that has predicted the rows; None if they were not predicted."""
+    def _filter_start(self) -> tuple[Exact, list[Block]]:
+        """Return the state from which the filter starts, and the batches since then, fewer rows than it serves for."""
+        (start, state), since = self._base, []
+        for block in self.buffer.in_batches(start, apart=state.filter_serves < math.inf):
+            since.append(block)
+            rows = sum(map(len, since))
+            if rows >= state.filter_serves:
+                state, start = state.learn(self.buffer.block.part(start, start + rows)), start + rows
+                since = []
+        self._base = start, state
+        return state, since
+
+    def followed(self) -> SquareRootFilter | None:
+        """Return the filter that has predicted the rows; None if they were not predicted, or if it is not exact."""
+        if self.core.filter_serves < math.inf:
+            return None
         if self.filter is None and self.buffer and self.buffer.batches.any():
             self.filter = self._new_filter()
         return None if self.filter is None or not self.filter.keeps_digits else self.filter
 
-    def following(self) -> SquareRootFilter | MomentFilter | None:
+    def following(self) -> SquareRootFilter | None:
         """Return a filter that includes the rows, made now if it is worth it, to predict one row in O(d^2)."""
         found = self.filter
         if found is not None and found.keeps_digits:
@@ -234,12 +250,12 @@ class RecentRows(LiveRows):
         return quantiles
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__() | {"_tracked": None}
+        state = super().__getstate__() | {"_tracked": None, "_base": (0, self.core)}
         return {name: value for name, value in state.items() if name not in ("scorer", "exact", "_room", "_is_wide")}
 
 
 def _moved(
-    live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, *, predict: bool, apart: bool = False
+    live: SquareRootFilter, rows: Block, settings: Settings, *, predict: bool, apart: bool = False
 ) -> Array | None:
     """Update the filter by a few rows, and return what it predicted, see `RowBuffer`; None if it is not needed.
 
@@ -247,7 +263,7 @@ def _moved(
     """
     own, n = None if rows.weights is None else settings.own_variance(rows), len(rows.y)
     counts = None if rows.weights is None else settings.counts(rows.weights)
-    if n > 1 and isinstance(live, SquareRootFilter) and live.takes_blocks:
+    if n > 1 and live.takes_blocks:
         found = live.take(rows, own=own, counts=counts)
         issued = found.standardised(rows.y) if apart else found.issued
         parts = [one.reshape(n, -1) for one in (found.mean, found.std, issued, found.dof, found.scale)]

@@ -1,40 +1,31 @@
-"""The evidence of a ridge penalty as a function of its weight alpha, and the alpha of the largest, also row by row."""
+"""The evidence of a ridge penalty as a function of its weight alpha, and the alpha of the largest."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrs, dtrtri
 
 from kalprox.base.arrays import Array
 from kalprox.information import Equations
 from kalprox.linalg.triangle import qr, svd
 from kalprox.noise import ridge_evidence_slopes, ridge_log_evidence
-from kalprox.solvers.moments import factor
 
-__all__ = ["AlphaChoice", "EvidenceSearch", "RidgeEvidence"]
+__all__ = ["AlphaChoice", "RidgeEvidence"]
 
 _MOST_STEPS = 60  # in which the largest evidence between two alphas of a grid is looked for; 4 to 6 are usual
 _CONVERGED = 1e-9  # the step of log(alpha) after which Newton's method leaves about the square of it
-_MOST_FOLLOWED = 8  # steps from the alpha of the rows before; one more row needs 1 or 2
-_FARTHEST = 1.0  # the farthest that log(alpha) is followed in one search
-_LAST_STEP = 1e-5  # the step of log(alpha) after which about the square of it is left
 
 
 class AlphaChoice(NamedTuple):
     """The alpha that was chosen.
 
-    `limit` is 0 or infinity if the smaller, or the larger, alpha is the better. `alone` is True if it is the only
-    maximum of the evidence on the grid, and no prior was needed to find it.
+    `limit` is 0 or infinity if the smaller, or the larger, alpha is the better.
     """
 
     alpha: float
     limit: float | None = None
-    alone: bool = False
 
 
 class RidgeEvidence:
@@ -88,7 +79,6 @@ class RidgeEvidence:
         if i in ends:
             return AlphaChoice(float(grid[i]), limit)
         interval = math.log(grid[i + 1]), math.log(grid[i]), math.log(grid[i - 1])
-        alone = not weak and bool((np.diff(scores[: i + 1]) > 0).all() and (np.diff(scores[i:]) < 0).all())
 
         def slopes(log_alpha: float) -> tuple[float, float]:
             alpha = math.exp(log_alpha)
@@ -96,7 +86,7 @@ class RidgeEvidence:
             own = self._log_prior_slopes(alpha) if weak else (0.0, 0.0)
             return slope + own[0], bend + own[1]
 
-        return AlphaChoice(math.exp(_falling_root(slopes, *interval)), limit, alone)
+        return AlphaChoice(math.exp(_falling_root(slopes, *interval)), limit)
 
     def _log_prior(self, alpha: Any) -> Any:
         """Return the log density of log(alpha) if the share of the variance of y that X explains is uniform in (0, 1).
@@ -132,61 +122,3 @@ def _falling_root(slopes: Callable[[float], tuple[float, float]], low: float, st
             return new
         u = new
     return u
-
-
-@dataclass
-class EvidenceSearch:
-    """Newton's method for the log(alpha) of the largest evidence, which starts from the alpha that was found before.
-
-    With u = log(alpha), V = (A + alpha I)^-1, t = V b and S = (yy - b't) / fading, the log evidence has the slope
-    1/2 (d - alpha tr V) - rows/2 alpha t't / (fading S) in u; see `kalprox.noise.ridge_log_evidence`. One row costs
-    one or two factorisations of A + alpha I; the evidence of a whole grid needs a singular value decomposition.
-
-    Attributes
-    ----------
-    alpha : float
-        The alpha that was found last.
-    gamma : float or None
-        The noise precision, if it is given.
-    """
-
-    alpha: float
-    gamma: float | None
-
-    def find(self, A: Array, b: Array, yy: float, rows: float, fading: float) -> float | None:
-        """Return the alpha of the maximum for the moments A, b and yy.
-
-        `rows` are the effective rows without one for the intercept. None if the maximum is far away, or if A + alpha I
-        does not keep the digits.
-        """
-        u = begin = math.log(self.alpha)
-        for _ in range(_MOST_FOLLOWED):
-            alpha = math.exp(u)
-            U = factor(np.array(A, order="F"), alpha)
-            if U is None:
-                return None
-            theta = dpotrs(U, b, lower=0)[0]
-            moved = dpotrs(U, theta, lower=0)[0]
-            S = (yy - float(b.dot(theta))) / fading
-            with np.errstate(all="ignore"):  # numbers that overflow are not followed
-                slope, curvature = self._derivatives(U, theta, moved, alpha, S, rows, fading)
-            step = -slope / curvature if curvature < 0 else math.inf
-            u += step
-            if not abs(u - begin) <= _FARTHEST:
-                return None
-            if abs(step) <= _LAST_STEP:
-                self.alpha = math.exp(u)
-                return self.alpha
-        return None
-
-    def _derivatives(
-        self, U: Array, theta: Array, moved: Array, alpha: float, S: float, rows: float, fading: float
-    ) -> tuple[float, float]:
-        """Return twice the first and twice the second derivative of the log evidence with respect to log(alpha)."""
-        V = dsyrk(1.0, dtrtri(U, lower=0)[0])  # the upper triangle
-        diagonal = V.diagonal()
-        trace, of_square = float(diagonal.sum()), 2 * float(np.vdot(V, V)) - float(diagonal.dot(diagonal))
-        size, inner = alpha * float(theta.dot(theta)) / fading, alpha**2 * float(theta.dot(moved)) / fading
-        weight, bend = (rows / S, size**2 / S) if self.gamma is None else (self.gamma, 0.0)
-        slope = len(theta) - alpha * trace - weight * size
-        return slope, alpha**2 * of_square - alpha * trace - weight * (size - 2 * inner - bend)

@@ -152,12 +152,16 @@ class RowBuffer:
         """The time of the last row; None if there is none."""
         return float(self.columns["times"][self.n - 1]) if "times" in self.columns else None
 
-    def in_batches(self) -> Iterator[Block]:
-        """The buffered rows in the batches in which they came; rows that were not predicted are one batch."""
-        block, batches, start = self.block, self.batches, 0
+    def in_batches(self, start: int = 0, *, apart: bool = False) -> Iterator[Block]:
+        """The buffered rows in the batches in which they came; rows that were not predicted are one batch, or `apart`.
+
+        The first batch begins at the row `start`.
+        """
+        block, batches = self.block, self.batches
         while start < self.n:
             predicted = np.flatnonzero(batches[start:])
-            length = int(batches[start]) or (int(predicted[0]) if len(predicted) else self.n - start)
+            together = 1 if apart else int(predicted[0]) if len(predicted) else self.n - start
+            length = int(batches[start]) or together
             yield block.part(start, start + length)
             start += length
 

@@ -40,11 +40,8 @@ class SquareRootFilter(PickledFields):
     Attributes
     ----------
     kernel : kalprox.kernel.filter.Filter
-        The estimates and the root for the free coordinates of theta, in the coordinates of the design.
-    held : array of shape (p, k) or None
-        The estimates of the coordinates that are not free, and 0 for the others; None if all are free.
-    free : array of int or None
-        The numbers of the free coordinates.
+        The estimates and the root, in the coordinates of the design. The rows of the root are zero for coordinates that
+        the penalty holds.
     counts : Counts
         The number of `rows`, and the sum of the `squares` of the weights that forgetting has left of them. With
         forgetting also what the time since the last row has left of the weights, `elapsed`, and about the largest
@@ -54,7 +51,7 @@ class SquareRootFilter(PickledFields):
     targets : int or None
         The number of columns of y; None for one target.
     forgetting : Forgetting or None
-        How single rows fade, if there is no penalty, which would fade with them.
+        How single rows fade.
     time : float or None
         The time to which the rows have faded, if they are forgotten by time.
     sizes : array of shape (p,) or None
@@ -67,8 +64,6 @@ class SquareRootFilter(PickledFields):
 
     design: Design
     kernel: Filter
-    held: Array | None
-    free: Array | None
     counts: Counts
     noise_var: float | None
     targets: int | None
@@ -91,22 +86,29 @@ class SquareRootFilter(PickledFields):
             offset, rest = (np.broadcast_to(a, k)[target] for a in (design.offset, design.offset_rest))
             design = replace(design, offset=offset, offset_rest=rest)
         targets, theta = (None if theta.ndim == 1 else theta.shape[1]), theta.reshape(len(theta), -1)
-        free, held, part, H, tilt = factor.free, None, theta, None, None
-        if free is not None:
-            part, held = theta[free], theta.copy()
-            held[free] = 0.0
+        root, unit = np.asarray(factor.L), _units(design)
+        held = np.zeros(len(theta), bool)
+        if factor.free is not None:
+            held[:] = True
+            held[factor.free] = False
+            root = np.zeros((len(theta), root.shape[1]))
+            root[factor.free] = factor.L
+        H = tilt = None
         if _penalises(g, len(theta)):
+            H = _without(np.asarray(g.hessian(theta[:, 0])), held)
             slope = np.stack([g.grad(column) for column in theta.T], axis=-1)
-            H = np.asarray(g.hessian(theta[:, 0]))
-            if free is not None:
-                slope, H = slope[free], H[free] if H.ndim == 1 else H[np.ix_(free, free)]
-            tilt = slope - (H @ part if H.ndim == 2 else H[:, None] * part)
-        kernel = Filter(np.asarray(factor.L), part, H, tilt if tilt is not None and tilt.any() else None, rss)
+            tilt = np.where(held[:, None], 0.0, slope - _times(H, theta))
+        if unit is not None:
+            root, theta = root / unit, theta / unit
+            design = replace(design, scale=np.ones_like(design.scale))
+            if H is not None:
+                H, tilt = H * (unit[:, 0] ** 2 if H.ndim == 1 else unit * unit.T), tilt * unit
+        kernel = Filter(root, theta, H, tilt if tilt is not None and tilt.any() else None, rss)
         counts = Counts(float(data.rows), float(data.squares), 1.0, 1.0)
-        return cls(design, kernel, held, free, counts, noise_var, targets)
+        return cls(design, kernel, counts, noise_var, targets)
 
     def forgetting_by(self, kind: Forgetting, sizes: Array, time: float | None) -> "SquareRootFilter":
-        """Return this filter with forgetting: each row fades those before it. There must be no penalty.
+        """Return this filter with forgetting: each row fades those before it.
 
         `sizes` are the sums of squares of the inputs so far, and `time` is that of the last row.
         """
@@ -138,17 +140,13 @@ class SquareRootFilter(PickledFields):
 
     @property
     def L(self) -> Array:
-        """The root of the covariance of the free coordinates of theta, in units of the noise variance."""
+        """The root of the covariance of theta, in units of the noise variance."""
         return self.kernel.root
 
     @property
     def theta(self) -> Array:
         """The estimate, shape (p,) or (p, k)."""
-        theta = self.kernel.theta
-        if self.held is not None:
-            theta = self.held.copy()
-            theta[self.free] = self.kernel.theta
-        return theta[:, 0] if self.targets is None else theta
+        return self.kernel.theta[:, 0] if self.targets is None else self.kernel.theta
 
     # ---- one row ---------------------------------------------------------------------------------------
 
@@ -157,8 +155,8 @@ class SquareRootFilter(PickledFields):
     ) -> Sequence[Any]:
         """Learn a row x of shape (d,) with target y in place, and return the fields of its innovation.
 
-        Every coordinate must be free. The fields are empty if `predict` is False. The row counts `count` times; `own`
-        is the variance of its noise, in units of the noise variance.
+        The fields are empty if `predict` is False. The row counts `count` times; `own` is the variance of its noise, in
+        units of the noise variance.
         """
         compiled = self.compiled
         if compiled is None:
@@ -170,27 +168,26 @@ class SquareRootFilter(PickledFields):
         self, x: Array, y: Any, weight: float, count: float, *, own: float = 1.0, predict: bool = True
     ) -> Sequence[Any]:
         """What `follow` says, in NumPy."""
-        noise, spread, counts = self.noise() if predict else None, self._spread, self.counts
+        noise, counts, target = self.noise() if predict else None, self.counts, self.design.residual(y)
+        inputs = self.design.put_row(x, self.kernel.row)
+        error, leverage = self.kernel.learn_row(target, 0.0)
+        error, s = float(error[0]) if self.targets is None else error.copy(), self._widened(inputs, leverage)
         rows = squares = count
-        left, forget = 1.0, self.per_row
+        forget = self.per_row
         if forget != 1:  # see `kalprox.sources.forgetting`
             left = forget**count
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
             weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn
             self._fade(left)
-        inputs = self.design.put_row(x, self.kernel.row)
         if self.sizes is not None:
             self.sizes += weight * (inputs * inputs)
-        error, leverage = self.kernel.learn_row(self.design.residual(y), weight)
+        self.kernel.learn_row(target, weight)
         counts.rows += rows
         counts.squares += squares
         counts.elapsed = 1.0
         if self.walk:
             self.kernel.walk(self.walk)
-        if noise is None:
-            return ()
-        error = float(error[0]) if self.targets is None else error.copy()
-        return innovation(y, y - error, noise[0], noise[1], spread * left * leverage + own)
+        return () if noise is None else innovation(y, y - error, noise[0], noise[1], s + own)
 
     @property
     def takes_blocks(self) -> bool:
@@ -199,8 +196,12 @@ class SquareRootFilter(PickledFields):
 
     @cached_property
     def compiled(self) -> CompiledFollower | None:
-        """What the compiled kernel sees of this filter; None if it is not there, or cannot let the intercept walk."""
-        if kernel() is None or (self.walk and not self.kernel.first_is_alone):
+        """What the compiled kernel sees of this filter; None if it is not there, or cannot do what this filter needs.
+
+        It does not let an intercept walk that varies with other coefficients, nor keep a penalty while rows fade.
+        """
+        keeps_penalty = self.forgetting is not None and self.kernel.curvature is not None
+        if kernel() is None or keeps_penalty or (self.walk and not self.kernel.first_is_alone):
             return None
         design = self.design
         about = (design.center, design.center_rest) if design.intercept else (None, None)
@@ -239,6 +240,18 @@ class SquareRootFilter(PickledFields):
         """By how much forgetting widens the variance of a mean: the sum of the squared weights by that of these."""
         counts = self.counts
         return counts.squares / counts.rows / counts.elapsed if self.forgetting is not None and counts.rows else 1.0
+
+    def _widened(self, inputs: Array, leverage: Any) -> Any:
+        """Return the variances of means of these leverages, given the inputs of their rows; see `InformationPosterior`.
+
+        With c = `_spread` that of x'theta is c x'V x + (1 - c) x'V H V x, for the curvature H of the penalty.
+        """
+        spread, H = self._spread, self.kernel.curvature
+        if spread == 1 or H is None:
+            return spread * leverage
+        gains = (inputs @ self.L) @ self.L.T
+        bent = gains @ H if H.ndim == 2 else gains * H
+        return spread * leverage + (1 - spread) * (bent * gains).sum(axis=-1)
 
     # ---- a block ---------------------------------------------------------------------------------------
 
@@ -292,12 +305,10 @@ class SquareRootFilter(PickledFields):
         return Innovations.one_by_one(block.y, y - error, np.sqrt(variance) * scale, dof, scale, issued)
 
     def _parts(self, X: Array, y: Array) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield some rows at a time: which, the inputs of the free coordinates, and the targets left to these."""
+        """Yield some rows at a time: which, their inputs, and their targets about the offset."""
         for start in range(0, len(X), _CHUNK):
             rows = slice(start, start + _CHUNK)
             inputs, targets = self.design.rows(X[rows]), self.design.residual(y[rows])
-            if self.held is not None:
-                targets, inputs = targets - inputs @ self.held, inputs[:, self.free]
             yield rows, inputs, targets
 
     def _predicted(self, X: Array, y: Array, *, bends: bool) -> tuple[Array, Array, Array]:
@@ -322,7 +333,7 @@ class SquareRootFilter(PickledFields):
 
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
-        if len(X) == 1 and self.targets is None and self.free is None:
+        if len(X) == 1 and self.targets is None:
             self.design.put_row(X[0], self.kernel.row)
             error, leverage = self.kernel.learn_row(0.0, 0.0)
             mean = (float(self.design.offset_rest) - float(error[0])) + float(self.design.offset)
@@ -332,7 +343,7 @@ class SquareRootFilter(PickledFields):
 
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
-        if len(X) == 1 and self.targets is None and self.free is None:
+        if len(X) == 1 and self.targets is None:
             f = float(self.design.put_row(X[0], self.kernel.row).dot(self.kernel.theta[:, 0]))
             return np.array([(f + float(self.design.offset_rest)) + float(self.design.offset)])
         return self.design.predictor(X, self.theta)
@@ -343,7 +354,7 @@ class SquareRootFilter(PickledFields):
             mean, std, dof, *_ = self.compiled.follow(X[0], 0.0, 0.0, 0.0, 1.0)
             return Student(np.array([mean]), np.array([std]), dof)
         (variance, dof), (mean, leverage) = self.noise(), self.output(X)
-        scale = np.sqrt(1 + self._spread * leverage)
+        scale = np.sqrt(1 + self._widened(self.design.rows(X), leverage))
         if self.targets is None:
             return Student(mean, scale * math.sqrt(variance), dof)
         return Student(mean, np.outer(scale, np.sqrt(variance)), dof)
@@ -375,6 +386,22 @@ class SquareRootFilter(PickledFields):
         if enough.all():
             return scaled / dof, dof, spread
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def _units(design: Design) -> Array | None:
+    """Return the scales of the inputs as a column; None if all are 1."""
+    if design.scale is None or (design.scale == 1).all():
+        return None
+    return np.append(np.ones(design.first), design.scale)[:, None]
+
+
+def _times(H: Array, theta: Array) -> Array:
+    return H @ theta if H.ndim == 2 else H[:, None] * theta
+
+
+def _without(H: Array, held: Array) -> Array:
+    """Return a Hessian that is zero for the coordinates that are held."""
+    return np.where(held, 0.0, H) if H.ndim == 1 else np.where(held[:, None] | held, 0.0, H)
 
 
 def _penalises(g: Regularizer, d: int) -> bool:

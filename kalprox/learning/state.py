@@ -1,5 +1,6 @@
 """States: what a learner keeps of its rows, how it learns more of them, and what it predicts of each before that."""
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -134,6 +135,11 @@ class State(PickledFields, ABC):
     def row_filter(self) -> Any:
         """Return the filter that continues from this state row by row; None if there is none."""
         return None
+
+    @property
+    def filter_serves(self) -> float:
+        """The number of rows for which its `row_filter` serves; infinite if it is exact up to rounding."""
+        return math.inf
 
     def after_filter(self, live: Any, block: Block) -> Self:
         """Return the state after rows that its filter has learned."""
