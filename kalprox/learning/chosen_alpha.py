@@ -35,6 +35,7 @@ class ChosenAlpha(Exact):
     folds: Folds | None = None
 
     first_rows: ClassVar[int] = FIRST_PIECE
+    chooses_alpha: ClassVar[bool] = True
     penalty_determines: ClassVar[bool] = True
 
     @cached_property
@@ -45,10 +46,6 @@ class ChosenAlpha(Exact):
     @property
     def _by_prediction(self) -> bool:
         return self.settings.penalty.selection == "prediction"
-
-    @property
-    def has_fixed_penalty(self) -> bool:
-        return False
 
     # ---- learning --------------------------------------------------------------------------------------
 

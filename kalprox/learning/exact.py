@@ -115,6 +115,7 @@ class Exact(Core):
 
     whole_batches: ClassVar[bool] = True
     first_rows: ClassVar[int] = 1  # before which nothing is predicted
+    chooses_alpha: ClassVar[bool] = False
     penalty_determines: ClassVar[bool] = False  # whether it is known to determine what the rows do not
 
     @cached_property
@@ -204,17 +205,17 @@ class Exact(Core):
     # ---- innovations -----------------------------------------------------------------------------------
 
     @cached_property
-    def has_fixed_penalty(self) -> bool:
-        """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
-        settings = self.settings
-        if settings.standardize:
-            return False
-        g, d = settings.penalty.regularizer(settings.alpha), self.information.d
-        return diagonal_curvature(g, d) is not None or g.root(d) is not None
+    def filter_serves(self) -> float:
+        settings, d, n = self.settings, self.information.d, float(self.information.rows)
+        if not (settings.standardize or self.chooses_alpha):
+            g = settings.penalty.regularizer(settings.alpha)
+            if diagonal_curvature(g, d) is not None or g.root(d) is not None:
+                return inf  # the penalty is a quadratic that does not depend on the rows
+        return max(min(_HELD_ROWS, n * _HELD_SHARES[1]), n * _HELD_SHARES[0]) if n > _FEW_ROWS else 1
 
     @property
     def predicts_every_row(self) -> bool:
-        return self.has_fixed_penalty and not self.settings.forgets
+        return self.filter_serves == inf and not self.settings.forgets
 
     @cached_property
     def current_scorer(self) -> Scorer | None:
@@ -228,13 +229,6 @@ class Exact(Core):
         if len(posterior.factors) > 1 or not posterior.proper:
             return None
         return Scorer.of(posterior, self.belief.design, n)
-
-    @property
-    def filter_serves(self) -> float:
-        n = float(self.information.rows)
-        if self.has_fixed_penalty:
-            return inf
-        return max(min(_HELD_ROWS, n * _HELD_SHARES[1]), n * _HELD_SHARES[0]) if n > _FEW_ROWS else 1
 
     def row_filter(self) -> SquareRootFilter | None:
         """Return the filter that continues from this state row by row; None if there is none.
@@ -288,7 +282,7 @@ class Exact(Core):
             return _LONGEST if self.predicts_every_row else _walking_freely(self.settings) or 1
         if self.current_scorer is not None:
             return next_cut(self) - n
-        return min(_LONGEST if self.has_fixed_penalty else n // 4, next_cut(self) - n)
+        return min(_LONGEST if self.filter_serves == inf else n // 4, next_cut(self) - n)
 
     def ahead(self, time: float | None = None) -> Self:
         """Return what is known at a later time."""
