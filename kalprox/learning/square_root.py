@@ -350,7 +350,7 @@ class SquareRootFilter(PickledFields):
 
     def predict(self, X: Array) -> Student:
         """Return the predictive distribution for rows of X, including the noise."""
-        if len(X) == 1 and self.targets is None and self.free is None and self.compiled is not None:
+        if len(X) == 1 and self.targets is None and self.compiled is not None:
             mean, std, dof, *_ = self.compiled.follow(X[0], 0.0, 0.0, 0.0, 1.0)
             return Student(np.array([mean]), np.array([std]), dof)
         (variance, dof), (mean, leverage) = self.noise(), self.output(X)
