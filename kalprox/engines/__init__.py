@@ -16,10 +16,9 @@ folded where its rows are, and the totals are merged as a tree whose shape depen
 """
 
 from kalprox.engines.base import Engine, EngineFailed, Partition, PartitionSummary
-from kalprox.engines.cutting import partitions_of
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.opening import engine_of, open
-from kalprox.engines.partitions import ArrayPartition, FilePartition
+from kalprox.engines.partitions import ArrayPartition, FilePartition, partitions_of
 from kalprox.engines.source import EngineSource
 
 __all__ = [

@@ -1,6 +1,5 @@
 """Dask collections and Spark DataFrames as the X and y of an estimator: divided into partitions, predicted lazily."""
 
-import warnings
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -9,8 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.engines.cutting import comes_from, partitions_of
-from kalprox.engines.partitions import SparkFrame
+from kalprox.engines.partitions import SparkFrame, comes_from, partitions_of
 
 __all__ = ["is_collection", "partition_collection", "predict_collection"]
 
@@ -24,7 +22,6 @@ def partition_collection(
     X: Any,
     y: Any,
     weights: Any = None,
-    n: int | None = None,
     groups: Any = None,
     offset: Any = None,
     exposure: Any = None,
@@ -38,8 +35,6 @@ def partition_collection(
     X : array of NumPy or Dask, Dask dataframe, or Spark DataFrame
     y, weights : array, Dask series, or str
         The target and, optionally, the weights; for a Spark DataFrame the names of its columns.
-    n : int, optional
-        The number of partitions; see `partitions_of`.
     groups, offset, exposure : array, Dask series, or str, optional
         The cluster of each row, what is added to its linear predictor, and that of which the log is added.
     labels : bool
@@ -64,57 +59,19 @@ def partition_collection(
         features = [name for name in X.columns if name not in own]
         target = None if labels else y
         columns = Columns(target, weights, tuple(features), cluster=groups, offset=offset, exposure=exposure)
-        frame = SparkFrame(X if n is None else X.repartition(n), columns, y if labels else None)
-        return [frame], features, len(features)
+        return [SparkFrame(X, columns, y if labels else None)], features, len(features)
     if scipy.sparse.issparse(X):
         raise TypeError("X must be dense on an engine; got a sparse matrix. Use engine=None, or X.toarray().")
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None
-    arrays = _dask_arrays([X, y, weights, groups, offset, exposure])
+    given = (X, y, weights, groups, offset, exposure)
     kinds = (float, None if labels else float, float, None, float, float)  # groups may be of any type
-    arrays = [
-        a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(arrays, kinds, strict=True)
-    ]
+    arrays = [a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(given, kinds, strict=True)]
     if arrays[0].ndim != 2 or arrays[1].ndim not in ((1,) if labels else (1, 2)):
         raise ValueError(
             f"X must have shape (n, d), and y (n,){'' if labels else ' or (n, k)'}; got {arrays[0].ndim} and "
             f"{arrays[1].ndim} dimensions."
         )
-    return partitions_of(tuple(arrays), n=n, labels=labels), names, int(arrays[0].shape[1])
-
-
-def _dask_arrays(given: list[Any]) -> list[Any]:
-    """Return Dask dataframes and series as Dask arrays, and anything else as it is.
-
-    Dask reads a few columns of small Parquet files in larger partitions than many columns, so that X and y of the same
-    frame may be divided differently. Therefore dataframes and series are computed together, in the partitions of X.
-    """
-    with warnings.catch_warnings():  # objects are what the labels of classes and clusters are to become
-        warnings.filterwarnings("ignore", "Dask currently has limited support for converting pandas extension dtypes")
-        arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in given]
-    frames = [a for a in given if a is not None]
-    if not all(hasattr(a, "to_dask_array") for a in frames) or len({a.npartitions for a in frames}) > 1:
-        return arrays
-    X, *others = frames
-    options = {"align_dataframes": False, "enforce_metadata": False, "meta": X._meta}
-    try:
-        parts = X.map_partitions(_values, *others, **options).to_delayed()
-    except ValueError:  # they were read separately
-        return arrays
-    found = iter(range(len(frames)))
-    return [None if a is None else _rows_of(parts, next(found), a) for a in arrays]
-
-
-def _values(*frames: Any) -> list[np.ndarray]:
-    return [frame.to_numpy() for frame in frames]
-
-
-def _rows_of(parts: list[Any], index: int, like: Any) -> Any:
-    """Return one array of each part as a Dask array with the columns and the type of another."""
-    import dask.array as da
-
-    shape = (np.nan, *like.shape[1:])
-    chunks = [da.from_delayed(part[index], shape, dtype=like.dtype) for part in parts]
-    return da.concatenate(chunks, allow_unknown_chunksizes=True)
+    return partitions_of(tuple(arrays), labels=labels), names, int(arrays[0].shape[1])
 
 
 def predict_collection(

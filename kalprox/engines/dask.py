@@ -20,7 +20,7 @@ from kalprox.engines.base import (
     fold_partition,
     one_blas_thread,
 )
-from kalprox.engines.dask_partitions import DaskPartition, unreadable
+from kalprox.engines.partitions import DaskPartition, unreadable
 from kalprox.engines.pickling import ModelPickler
 
 __all__ = ["TIMEOUT", "DaskEngine"]

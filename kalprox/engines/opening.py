@@ -10,10 +10,10 @@ from typing import Any
 from kalprox.base.extras import load
 from kalprox.engines.base import Engine, EngineFailed
 from kalprox.engines.collections import is_collection
-from kalprox.engines.cutting import comes_from, partitions_of
 from kalprox.engines.dask import TIMEOUT, DaskEngine
 from kalprox.engines.dask_logging import quiet, silence, silence_workers
 from kalprox.engines.local import LocalEngine
+from kalprox.engines.partitions import comes_from, partitions_of
 from kalprox.engines.source import EngineSource
 from kalprox.engines.spark import SparkEngine
 

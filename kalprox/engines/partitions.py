@@ -1,7 +1,9 @@
-"""Partitions of arrays and of data frames in memory, of files, and of a Spark DataFrame."""
+"""Partitions of arrays and of data frames in memory, of files, of Dask and of Spark; dividing a source into them."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,20 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.checks import LARGEST, all_usable, row_sizes, usable
 from kalprox.sources.base import Block
-from kalprox.sources.files import SourceError
+from kalprox.sources.files import STDIN, SourceError, Unreadable, find, format_of
 from kalprox.sources.labels import labels_of, missing_labels, plain_labels
 from kalprox.sources.quarantine import BadRow, Reason
 
-__all__ = ["ARRAYS", "ArrayPartition", "FilePartition", "FramePartition", "SparkFrame"]
+__all__ = [
+    "ArrayPartition",
+    "DaskPartition",
+    "FilePartition",
+    "FramePartition",
+    "SparkFrame",
+    "comes_from",
+    "partitions_of",
+    "unreadable",
+]
 
 _BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
 ARRAYS = ("X", "y", "weights", "groups", "offset", "exposure")  # that an `ArrayPartition` may have
@@ -235,3 +246,229 @@ class SparkFrame:
     def blocks(self) -> Iterator[Block]:
         """Raise SourceError: the rows of a Spark DataFrame stay on its executors."""
         raise SourceError("A Spark DataFrame needs its own engine: use engine='spark' or the session of the DataFrame.")
+
+
+@dataclass(frozen=True)
+class DaskPartition:
+    """A chunk of Dask arrays, or a partition of a Dask dataframe, which is computed where it is folded.
+
+    Parameters
+    ----------
+    delayed : tuple
+        The delayed values of X and y, and of the weights, the groups, the offset and the exposure if there are any; or
+        the data frame.
+    template : ArrayPartition or FramePartition
+        The partition in memory that is filled with the computed values.
+    skip_unreadable : bool
+        Whether a partition that cannot be computed becomes a bad row instead of an error.
+    names : tuple of str
+        The field of the template that each value fills.
+    """
+
+    delayed: tuple[Any, ...]
+    template: ArrayPartition | FramePartition
+    skip_unreadable: bool = False
+    names: tuple[str, ...] = ("tables",)
+
+    @property
+    def name(self) -> str:
+        """The name of the partition in error messages and bad rows."""
+        return self.template.name
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, computed in this thread: for engines other than Dask's."""
+        from dask.base import compute
+
+        try:
+            values = compute(*self.delayed, scheduler="synchronous")
+        except Exception as error:
+            if not self.skip_unreadable:
+                raise unreadable(self.name, error) from error
+            bad = BadRow(self.name, 0, "", Reason.UNREADABLE, str(error)[:80])
+            yield Block(np.empty((0, 0)), np.empty(0), None, 0, [bad])
+            return
+        yield from self.loaded(*values).blocks()
+
+    def loaded(self, *values: Any) -> ArrayPartition | FramePartition:
+        """The partition in memory that has these values."""
+        return replace(self.template, **dict(zip(self.names, values, strict=True)))
+
+
+def unreadable(name: str, error: BaseException) -> Unreadable:
+    """The error of a partition that cannot be computed, with the name of the partition."""
+    return Unreadable(f"{name}: {error}")
+
+
+def partitions_of(
+    source: Any, columns: Any = None, *, n: int | None = None, labels: bool = False, **options: Any
+) -> list[Any]:
+    """Divide a source into partitions, in the order of its rows.
+
+    Parameters
+    ----------
+    source : str, path, sequence of paths, tuple of arrays, or data frame
+        A file, folder or glob; a list of files; arrays of NumPy or Dask, X, y, and optionally the weights, groups,
+        offset and exposure, each of which may be None; a Dask or Spark DataFrame.
+    columns : kalprox.sources.columns.Columns, optional
+        The target, weight, clusters and features. Needed for files and data frames.
+    n : int, optional
+        The number of partitions. The default is one per file, one per chunk or partition of a Dask collection, and
+        one for arrays in memory. Where `n` is larger than the number of files, Parquet files are divided between row
+        groups.
+    labels : bool
+        For arrays, whether y has the labels of classes, numbers or text, which are left as they are.
+    **options
+        For files, keyword arguments of `kalprox.sources.table.Table`. For files and Dask collections,
+        `skip_unreadable=True` turns a partition that cannot be read into a bad row instead of an error.
+
+    Returns
+    -------
+    list of Partition
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [partition.name for partition in partitions_of((np.ones((5, 2)), np.ones(5)), n=2)]
+    ['rows 1 to 2', 'rows 3 to 5']
+    """
+    if comes_from(source, "pyspark"):
+        return [SparkFrame(source if n is None else source.repartition(n), _checked(columns, source))]
+    if comes_from(source, "dask") or (isinstance(source, tuple | list) and comes_from(source[0], "dask")):
+        if not isinstance(source, tuple | list):
+            columns = _checked(columns, source)
+        return list(_dask_partitions(source, columns, n, labels, **options))
+    if isinstance(source, str | Path):
+        return list(_file_partitions(find(str(source)), _checked(columns, source), n, options))
+    if isinstance(source, Sequence) and all(isinstance(file, str | Path) for file in source):
+        return list(_file_partitions([Path(file) for file in source], _checked(columns, source), n, options))
+    arrays = {name: a for name, a in zip(ARRAYS, source, strict=False) if a is not None}
+    cuts = [len(arrays["y"]) * i // (n or 1) for i in range((n or 1) + 1)]
+    return [
+        ArrayPartition(
+            **{name: array[a:b] for name, array in arrays.items()}, name=f"rows {a + 1} to {b}", labels=labels
+        )
+        for a, b in pairwise(cuts)
+    ]
+
+
+def comes_from(value: Any, package: str) -> bool:
+    """Whether the class of `value`, or one of its bases, is from this package; nothing is imported to find out."""
+    names = {package, "dask_expr"} if package == "dask" else {package}
+    return any(kind.__module__.split(".")[0] in names for kind in type(value).__mro__)
+
+
+def _checked(columns: Any, source: Any) -> Any:
+    if columns is None or columns.target is None:
+        kind = type(source).__name__
+        raise ValueError(f"columns must name the target and the features of the source, a {kind}; got {columns!r}.")
+    return columns
+
+
+def _file_partitions(files: list[Path], columns: Any, n: int | None, options: dict[str, Any]) -> list[FilePartition]:
+    """Files as partitions: one per file by default, else `n` groups of files or of row groups of Parquet files."""
+    if STDIN in files:
+        raise SourceError(
+            "Standard input can only be read by this process: write it to a file that the workers can open."
+        )
+    if options.get("shuffle") is not None:
+        raise SourceError("shuffle cannot be used with an engine: sums over rows do not depend on their order.")
+    paths, shown = tuple(str(file.resolve()) for file in files), tuple(map(str, files))
+    cuts = [len(files) * i // n for i in range(n + 1)] if n is not None and n < len(files) else range(len(files) + 1)
+    partitions = [FilePartition(paths[a:b], columns, options, shown=shown[a:b]) for a, b in pairwise(cuts)]
+    if n is None or n <= len(files):
+        return partitions
+    return [share for partition in partitions for share in _by_row_groups(partition, -(-n // len(files)))]
+
+
+def _by_row_groups(partition: FilePartition, n: int) -> list[FilePartition]:
+    """Up to `n` shares of the row groups of a Parquet file; a file of another format is not divided."""
+    from kalprox.sources.arrow import load
+
+    path = Path(partition.files[0])
+    if format_of(path, partition.options.get("format")) != "parquet":
+        return [partition]
+    try:
+        metadata = load("pyarrow.parquet").read_metadata(path)
+    except (OSError, ValueError):  # the worker that reads the file raises the error
+        return [partition]
+    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    ends = np.cumsum([0, *rows])
+    cuts = sorted({int(ends[len(rows) * i // n]) for i in range(n + 1)})
+    if len(cuts) <= 2:
+        return [partition]
+    return [replace(partition, start=a, stop=b) for a, b in pairwise(cuts)]
+
+
+def _dask_partitions(
+    source: Any, columns: Any, n: int | None, labels: bool, *, skip_unreadable: bool = False, **options: Any
+) -> list[DaskPartition]:
+    """One partition for each chunk of rows of arrays (see `partitions_of`), or for each partition of a dataframe."""
+    if options:
+        raise TypeError(f"{', '.join(options)} cannot be used with Dask collections.")
+    if not isinstance(source, tuple | list):
+        frame = source[list(columns.wanted.names)]
+        frames = (frame if n is None else frame.repartition(npartitions=n)).to_delayed()
+        return [
+            DaskPartition((delayed,), FramePartition(None, columns, f"partition {i}"), skip_unreadable)
+            for i, delayed in enumerate(frames)
+        ]
+    given = {name: a for name, a in zip(ARRAYS, source, strict=False) if a is not None}
+    chunks = _read_together(list(given.values())) if n is None else []
+    chunks = chunks or list(zip(*_aligned_chunks(list(given.values()), n), strict=True))
+    return [
+        DaskPartition(own, ArrayPartition(None, None, None, f"chunk {i}", labels=labels), skip_unreadable, tuple(given))
+        for i, own in enumerate(chunks)
+    ]
+
+
+def _read_together(frames: list[Any]) -> list[tuple[Any, ...]]:
+    """The delayed values of each partition of Dask dataframes and series; empty if they are divided differently.
+
+    Dask reads a few columns of small Parquet files in larger partitions than many columns, so that X and y of the same
+    frame may be divided differently. Therefore they are computed together, in the partitions of X.
+    """
+    if not all(hasattr(a, "to_dask_array") for a in frames) or len({a.npartitions for a in frames}) > 1:
+        return []
+    X, *others = frames
+    options = {"align_dataframes": False, "enforce_metadata": False, "meta": X._meta}
+    try:
+        parts = X.map_partitions(_values, *others, **options).to_delayed()
+    except ValueError:  # they were read separately
+        return []
+    return [tuple(part[i] for i in range(len(frames))) for part in parts]
+
+
+def _values(*frames: Any) -> list[np.ndarray]:
+    return [frame.to_numpy() for frame in frames]
+
+
+def _aligned_chunks(source: list[Any], n: int | None) -> list[list[Any]]:
+    """The delayed chunks of each array, divided at the same rows."""
+    import dask.array as da
+
+    with warnings.catch_warnings():  # objects are what the labels of classes and clusters are to become
+        warnings.filterwarnings("ignore", "Dask currently has limited support for converting pandas extension dtypes")
+        arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in source]
+    X, *others = (a if isinstance(a, da.Array) else da.from_array(a) for a in arrays)
+    if n is not None:
+        X = X.rechunk({0: max(1, -(-X.shape[0] // n))})
+    X = X.rechunk({1: -1}) if X.ndim == 2 else X
+    aligned = [X]
+    for a in others:
+        if _has_known_length(a) and _has_known_length(X):
+            if len(a) != len(X):
+                lengths = f"{len(X)} and {len(a)}"
+                raise SourceError(f"X, y and the other arrays must have the same number of rows; got {lengths}.")
+            a = a.rechunk({0: X.chunks[0]})
+        a = a.rechunk({1: -1}) if a.ndim == 2 else a
+        if a.numblocks[0] != X.numblocks[0]:
+            raise SourceError(
+                f"X, y and the other arrays must have the same number of chunks; got {X.numblocks[0]} and "
+                f"{a.numblocks[0]}. Take them from one frame, or persist each of them first."
+            )
+        aligned.append(a)
+    return [list(a.to_delayed().ravel()) for a in aligned]
+
+
+def _has_known_length(a: Any) -> bool:
+    return not np.isnan(a.shape[0])

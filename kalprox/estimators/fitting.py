@@ -250,7 +250,7 @@ class Fitting(Streaming):
         if len(getattr(y, "shape", ())) == 2:
             check(settings, way="targets")
         weights, *others = given[:4]
-        partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)
+        partitions, names, d = partition_collection(X, y, weights, *others, labels=self._has_labels)
         quarantine = Quarantine(max_bad="100%" if self.missing == "drop" else None)
         with engines.open(self.engine or engines.engine_of(X)) as engine:
             source = engines.EngineSource(engine, partitions, quarantine=quarantine, groups=given.clusters)

@@ -1,11 +1,10 @@
 """The paper: its recursions, one of them as an estimator, and its experiments (section IV), reproduced from its text.
 
 `pipg` is the paper's recursion line by line, `baselines` has those that it compares with, and `states` what all of them
-pass on from row to row; `run` drives any algorithm, by the loop in `row_scan`, and returns what `trace` reads and
-draws. `PIPGRegressor` is in `estimator`. `ridge` and `sparse` are the two experiments on the data of `problems`, with
-their figures, tables and conclusions; `claims` lists the paper's claims, with verdicts on the evidence from
-`claim_measurements`. `page` is the page about all of these, and `demo` that of the demonstration, whose first part is
-`demo_stream`. `cache` keeps the results on disk; `workers` compute them.
+pass on from row to row; `run` drives any algorithm, and returns what `trace` reads and draws. `PIPGRegressor` is in
+`estimator`. `ridge` and `sparse` are the two experiments on the data of `problems`, with their figures, tables and
+conclusions; `claims` measures the paper's claims, with verdicts on the evidence. `page` is the page about all of these,
+and `demo` that of the demonstration. `cache` keeps the results on disk; `workers` compute them.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -3,13 +3,23 @@
 from dataclasses import asdict
 from functools import partial
 from os import PathLike
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+import kalprox as kp
+from kalprox.display.axes import is_narrow, thousands
 from kalprox.display.progress import progress_bar
-from kalprox.pages import Page, Section, Table
-from kalprox.paper import demo_stream, sparse
-from kalprox.paper.cache import cached_all
+from kalprox.display.readings import lines
+from kalprox.display.style import INK, LINES
+from kalprox.pages import Figure, Page, Section, Table
+from kalprox.paper import sparse
+from kalprox.paper.cache import Results, cached_all
 
-__all__ = ["SETTINGS", "TERMS", "page"]
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["CHANGED_TO", "RUNS", "SETTINGS", "TERMS", "TRUTH", "learn_stream", "page", "stream_conclusion"]
 
 SETTINGS = sparse.Settings(n=30_000, sizes=(1.0, 3.0), points=31, filter_points=8)
 
@@ -49,7 +59,7 @@ def page(seed: int, folder: str | PathLike[str]) -> Page:
     """
     with progress_bar("demo") as progress:
         paper = sparse.compute(SETTINGS, range(seed, seed + 2), partial(cached_all, folder, jobs=2, progress=progress))
-        stream = demo_stream.compute(seed)
+        stream = learn_stream(seed)
     comparison = sparse.section(paper)
     findings = "\n\n".join(sparse.conclusions(paper))
     return Page(
@@ -60,7 +70,7 @@ def page(seed: int, folder: str | PathLike[str]) -> Page:
             "method, by SGD and by kalprox."
         ),
         sections=[
-            demo_stream.section(stream),
+            stream_section(stream),
             Section(
                 "The paper's problem, and its terms",
                 f"The {SETTINGS.d} taps of a filter, most of them zero, are observed only through a sigmoid, with "
@@ -70,5 +80,142 @@ def page(seed: int, folder: str | PathLike[str]) -> Page:
             Section("The methods compared", f"{findings}\n\n{comparison.text}", comparison.figures, comparison.tables),
         ],
         settings={**asdict(SETTINGS), "seeds": list(paper["seeds"])},
-        conclusions=[demo_stream.conclusion(stream)],
+        conclusions=[stream_conclusion(stream)],
     )
+
+
+# ---- the first part: a stream of rows, learned in batches, with intervals and a verdict --------------------
+
+# Each run: the stream, the forgetting factor, and what it is called.
+RUNS = {
+    "steady": (False, 1.0, "a steady stream"),
+    "changed": (True, 1.0, "sensor 1 changes halfway"),
+    "forgetful": (True, 0.999, "the same, with forget=0.999"),
+}
+TRUTH = np.array([1.0, -0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])  # ten sensors, of which three matter
+CHANGED_TO = -0.5  # the first coefficient, in the second half of the stream that changes
+_ROWS, _BATCH = 20_000, 100
+_SHOWN = 40  # new rows whose intervals are drawn
+
+
+def learn_stream(seed: int) -> Results:
+    """Learn the stream as each of `RUNS` says, with noise of variance 1.
+
+    Returns
+    -------
+    dict
+        rows : (m,), the numbers of rows after which estimates were recorded; for each run mean_* and std_* : (m, d),
+        and verdict_*; observed, low, high and inside : (shown,), new rows of the steady
+        stream.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(_ROWS + _SHOWN, len(TRUTH)))
+    steady = X @ TRUTH + rng.normal(size=len(X))
+    changed = steady + (np.arange(len(X)) >= _ROWS // 2) * X[:, 0] * (CHANGED_TO - TRUTH[0])
+    found: Results = {}
+    for name, (changes, forget, _) in RUNS.items():
+        alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0), gamma=None, forget=forget)
+        y = changed if changes else steady
+        start = alg.init(np.zeros(len(TRUTH)))
+        out = kp.run(alg, start, X[:_ROWS], y[:_ROWS], record_every=_BATCH, calibrate=True)
+        assert out.calibration is not None  # it was asked for
+        found |= {f"mean_{name}": out.trace.mean, f"std_{name}": np.sqrt(out.trace.var), "rows": out.trace.rows}
+        found[f"verdict_{name}"] = out.calibration.verdict()
+        if not changes:
+            low, high = out.state.interval(X[_ROWS:])
+            new = y[_ROWS:]
+            found |= {"observed": new, "low": low, "high": high, "inside": (low <= new) & (new <= high)}
+    return found
+
+
+def stream_conclusion(found: Results) -> str:
+    """What the runs show, in two sentences."""
+    verdicts = {name: found[f"verdict_{name}"] for name in RUNS}
+    words = {name: f"{verdict.word} ({verdict.coverage:.1%} covered)" for name, verdict in verdicts.items()}
+    return (
+        f"95% intervals, stated before each row was learned: {words['steady']} on a steady stream. After a change of "
+        f"one coefficient the verdict is {words['changed']}; with forgetting, which it recommends, it is "
+        f"{words['forgetful']}."
+    )
+
+
+def stream_section(found: Results) -> Section:
+    """The section of the page: what was learned, how sure it is, and what the verdict says."""
+    text = (
+        f"Ten sensors are read {_ROWS:,} times, in batches of {_BATCH}. Each batch is learned once and let go. At any "
+        "time the model has an estimate of each sensor's coefficient, how sure it is of it, and an interval for the "
+        "next measurement. Every row is predicted before it is learned, so that the model knows how good its "
+        "predictions were; its verdict says so in words, and what to change."
+        "\n\nIn code: `alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0), gamma=None)`, `out = "
+        "kp.run(alg, alg.init(np.zeros(10)), X, y, calibrate=True)`, `out.state.interval(new)` and "
+        "`out.calibration.verdict()`; or `KalproxRegressor`, with scikit-learn's methods."
+    )
+    table = Table(
+        columns=["stream", "rows judged", "within 95% intervals", "verdict"],
+        rows=[
+            [words, f"{verdict.rows:,.0f}", f"{verdict.coverage:.1%}", str(verdict).split(" Over ")[0]]
+            for name, (_, _, words) in RUNS.items()
+            if (verdict := found[f"verdict_{name}"])
+        ],
+        caption="The rows of the first batch are not judged: nothing was known when they came.",
+    )
+    return Section("A stream with intervals", text, _figures(found), [table])
+
+
+def _figures(found: Results) -> list[Figure]:
+    inside = found["inside"]
+    numbers: Results = {key: value for key, value in found.items() if key.startswith(("mean_", "std_"))}
+    return [
+        Figure(
+            "demo-coefficients",
+            "The coefficients along the stream",
+            "Bands: the estimate ±2 standard errors. Dashed: the true coefficients. Grey: the seven sensors without "
+            "effect.",
+            numbers | {"rows": found["rows"], "truth": list(TRUTH)},
+            partial(_draw_coefficients, found),
+            (7.8, 3.4),
+            narrow_height=5.6,
+        ),
+        Figure(
+            "demo-intervals",
+            "New measurements and their 95% intervals",
+            f"The intervals were stated before the measurements: {inside.sum()} of {len(inside)} lie inside. Crosses "
+            "lie outside.",
+            {key: found[key] for key in ("observed", "low", "high")},
+            partial(_draw_intervals, found),
+            (7.8, 2.8),
+        ),
+    ]
+
+
+def _draw_coefficients(found: Results, canvas: "matplotlib.figure.Figure") -> None:
+    left, right = canvas.subplots(2, 1) if is_narrow(canvas) else canvas.subplots(1, 2, sharey=True)
+    rows, matter = found["rows"], np.flatnonzero(TRUTH)
+    dashed = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3))}
+    mean, reach = found["mean_steady"], 2 * found["std_steady"]
+    lines(left, rows, mean, [f"sensor {j + 1}" for j in matter], matter, (mean - reach, mean + reach))
+    for value in np.unique(TRUTH):
+        left.axhline(value, **dashed)
+    left.set(xscale="log", title="a steady stream", xlabel="rows learned", ylabel="coefficient")
+    runs = ("changed", "forgetful")
+    mean, std = (np.column_stack([found[f"{what}_{run}"][:, 0] for run in runs]) for what in ("mean", "std"))
+    labels = [f"forget={RUNS[run][1]:g}" for run in runs]
+    lines(right, rows, mean, labels, np.arange(len(runs)), (mean - 2 * std, mean + 2 * std))
+    halves = np.where(rows <= _ROWS // 2, TRUTH[0], CHANGED_TO)
+    right.plot(rows, halves, drawstyle="steps", **dashed)
+    right.set(title="sensor 1, which changes", xlabel="rows learned")
+    for ax in (left, right):
+        thousands(ax.xaxis)
+    left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.85), ncols=2)  # between the first sensor and the others
+    right.legend(loc="lower left")
+
+
+def _draw_intervals(found: Results, canvas: "matplotlib.figure.Figure") -> None:
+    ax = canvas.subplots()
+    observed, inside = found["observed"], found["inside"]
+    index = np.arange(1, len(observed) + 1)
+    ax.vlines(index, found["low"], found["high"], color=LINES[0][0], alpha=0.35, linewidth=4)
+    ax.plot(index[inside], observed[inside], "o", color=INK, markersize=3.6)
+    ax.plot(index[~inside], observed[~inside], "x", color=LINES[1][0], markersize=6, markeredgewidth=1.8)
+    ax.set(xlabel="new row", ylabel="measurement")
+    ax.grid(visible=False, axis="x")

@@ -20,12 +20,12 @@ import kalprox as kp
 from kalprox.pages.figures import render, to_json
 from kalprox.paper import (
     cache,
-    claim_measurements,
     problems,
     ridge,
     sparse,
 )
 from kalprox.paper.cache import Task, cached, cached_all
+from kalprox.paper.claims import measure_constant_step
 from kalprox.paper.run import Diverged
 
 RIDGE = ridge.Settings(n=3000, d=12, gammas=(0.005, 0.02, 0.05, 0.1, 0.15, 0.2), points=25)
@@ -224,7 +224,7 @@ def test_a_constant_step_diverges_only_where_its_step_on_g_expands():
 
 def test_the_page_about_the_paper_says_of_a_constant_step_what_is_measured():
     text = (Path(__file__).parents[3] / "docs" / "explanation" / "paper.md").read_text()
-    found = claim_measurements.constant_step({})
+    found = measure_constant_step({})
     assert f"{found['below_two']:.3g} with gamma lambda = 1.9, {found['above_two']:.3g} at 2.1" in text
     assert "cannot diverge" not in text
 

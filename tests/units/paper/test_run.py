@@ -15,8 +15,8 @@ from scipy import stats
 import kalprox as kp
 from kalprox import models, regularizers
 from kalprox.calibration import FALSE_ALARMS
-from kalprox.paper import row_scan
-from kalprox.paper.row_scan import PIECE, pieces
+from kalprox.paper import run as run_module
+from kalprox.paper.run import PIECE, pieces
 
 
 def algorithm(gamma=1.0):
@@ -324,7 +324,7 @@ def test_members_of_a_batch_run_in_groups_that_fit_the_cache(monkeypatch, togeth
     gammas = jnp.linspace(0.1, 0.5, 5, dtype=jnp.float32)
     rng = np.random.default_rng(0)
     X, y = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((20, d), (20,)))
-    monkeypatch.setattr(row_scan, "_CACHE", together * 4 * (d * d + d))  # bytes of a mean and a covariance
+    monkeypatch.setattr(run_module, "_CACHE", together * 4 * (d * d + d))  # bytes of a mean and a covariance
 
     def one(gamma):
         alg = kp.pipg(kp.models.Linear(), kp.regularizers.Ridge(0.1), gamma=gamma)
