@@ -5,7 +5,7 @@ Rows of inputs may be a sparse matrix, which stays sparse.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -37,11 +37,15 @@ _CHUNK = 4096  # rows of a function at a time
 
 @dataclass(frozen=True)
 class Inputs:
-    """The Jacobian J of the outputs of b rows, shape (b,) or (b, m), with respect to d parameters: here as it is."""
+    """The Jacobian J of the outputs of b rows, shape (b,) or (b, m), with respect to d parameters: here as it is.
+
+    An offset is added to the outputs, and J does not depend on it.
+    """
 
     model: Any
     theta: Array
     X: Any
+    offset: Any = None
 
     @cached_property
     def _at(self) -> tuple[Array, Array]:
@@ -50,6 +54,9 @@ class Inputs:
 
     def value(self) -> Array:
         """Return the outputs."""
+        return self._value() if self.offset is None else self._value() + self.offset
+
+    def _value(self) -> Array:
         return self._at[0]
 
     def times(self, v: Array) -> Array:
@@ -94,22 +101,22 @@ class PredictorInputs(Inputs):
         return found
 
     @property
-    def _slope(self) -> Array | None:
-        return None if self.model.linear else self._link[1]
+    def _slope(self) -> Any:
+        return 1.0 if self.model.linear else self._link[1]
 
-    def value(self) -> Array:
+    def _value(self) -> Array:
         return self._link[0]
 
     def times(self, v: Array) -> Array:
-        Xv = np.asarray(self.X @ self._columns(v))
-        return Xv if self._slope is None else self._slope * Xv
+        return self._slope * np.asarray(self.X @ self._columns(v))
 
     def transposed(self, u: Array) -> Array:
-        return np.asarray(self.X.T @ (u if self._slope is None else self._slope * u)).ravel()
+        return np.asarray(self.X.T @ (self._slope * u)).ravel()
 
     def squares(self, w: Array, L: Array | None) -> Array:
         w = w if L is None else (w[:, :, None] * L**2).sum(axis=1)
-        return np.asarray(_squared(self.X).T @ (w if self._slope is None else self._slope**2 * w)).ravel()
+        squared = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X**2
+        return np.asarray(squared.T @ (self._slope**2 * w)).ravel()
 
     def explicit(self, rows: slice) -> Any:
         X, sparse = self.X[rows], scipy.sparse.issparse(self.X)
@@ -117,7 +124,7 @@ class PredictorInputs(Inputs):
             if sparse:
                 return scipy.sparse.kron(X, scipy.sparse.eye(self._outputs), format="csr")
             return self.model.linearize_rows(self.theta, X)[1]
-        if self._slope is None:
+        if self.model.linear:
             return X
         slope = self._slope[rows, None]
         return X.multiply(slope).tocsr() if sparse else slope * X
@@ -127,54 +134,45 @@ class PredictorInputs(Inputs):
 class FunctionInputs(Inputs):
     """J of a function, which JAX differentiates forward for J v and in reverse for J'u."""
 
-    def value(self) -> Array:
-        return np.concatenate([f for f, _ in self._forward(self.theta)])
+    def _value(self) -> Array:
+        return self._forward(self.theta)[0]
 
     def times(self, v: Array) -> Array:
-        return np.concatenate([Jv for _, Jv in self._forward(v)])
+        return self._forward(v)[1]
 
     def transposed(self, u: Array) -> Array:
         total = np.zeros_like(self.theta)
-        for X, u_rows in zip(_chunks(self.X), _chunks(u), strict=True):
-            rows = padded(X, self.theta.size)
-            weights = np.pad(u_rows, [(0, len(rows) - len(X)), *[(0, 0)] * (u.ndim - 1)])
-            total = total + call_jax(partial(compiled(_reverse), self.model), self.theta, rows, weights)
+        for rows in _chunks(len(self.X)):
+            X = padded(self.X[rows], self.theta.size)
+            weights = np.zeros((len(X), *u.shape[1:]), u.dtype)
+            weights[: len(u[rows])] = u[rows]
+            total = total + call_jax(partial(compiled(_reverse), self.model), self.theta, X, weights)
         return total
 
     def explicit(self, rows: slice) -> Array:
         return self.model.linearize_rows(self.theta, self.X[rows])[1]
 
-    def _forward(self, v: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield the outputs of chunks of the rows, and J v."""
-        for X in _chunks(self.X):
-            f, Jv = call_jax(partial(compiled(_forward), self.model), self.theta, padded(X, self.theta.size), v)
-            yield f[: len(X)], Jv[: len(X)]
+    def _forward(self, v: Array) -> tuple[Array, Array]:
+        """Return the outputs, and J v."""
+        found = []
+        for rows in _chunks(len(self.X)):
+            X = self.X[rows]
+            pair = call_jax(partial(compiled(_forward), self.model), self.theta, padded(X, self.theta.size), v)
+            found.append([one[: len(X)] for one in pair])
+        f, Jv = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return f, Jv
 
 
-@dataclass(frozen=True)
-class OffsetInputs:
-    """J of a model with an offset, which it does not depend on."""
-
-    inner: Inputs
-    offset: Array
-
-    def value(self) -> Array:
-        return self.inner.value() + self.offset
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-def inputs_of(model: Model, theta: Array, X: Any) -> Any:
+def inputs_of(model: Model, theta: Array, X: Any, offset: Array | None = None) -> Inputs:
     """Return the Jacobian of a model at rows of inputs, by its products."""
     if isinstance(model, Offset):
         last = X[:, [-1]].toarray().ravel() if scipy.sparse.issparse(X) else X[:, -1]
-        return OffsetInputs(inputs_of(model.model, theta, X[:, :-1]), last)
+        return inputs_of(model.model, theta, X[:, :-1], last)
     if isinstance(model, Predictor):
-        return PredictorInputs(model, theta, X)
+        return PredictorInputs(model, theta, X, offset)
     if scipy.sparse.issparse(X):
         raise ValueError(f"A sparse X needs a linear predictor; {type(model).__name__} takes dense rows: X.toarray().")
-    return (FunctionInputs if isinstance(model, Function) else Inputs)(model, theta, X)
+    return (FunctionInputs if isinstance(model, Function) else Inputs)(model, theta, X, offset)
 
 
 def largest_move(model: Model, theta: Array, p: Array, block: Block) -> list[float]:
@@ -191,12 +189,8 @@ def pieces(inputs: Inputs, b: int, outputs: int) -> Iterator[tuple[slice, Any]]:
         yield rows, inputs.explicit(rows)
 
 
-def _squared(X: Any) -> Any:
-    return X.multiply(X) if scipy.sparse.issparse(X) else X**2
-
-
-def _chunks(rows: Array) -> Iterator[Array]:
-    return (rows[i : i + _CHUNK] for i in range(0, len(rows), _CHUNK))
+def _chunks(n: int) -> Iterator[slice]:
+    return (slice(i, i + _CHUNK) for i in range(0, n, _CHUNK))
 
 
 def _forward(model: Function, theta: Array, X: Array, v: Array) -> tuple[Array, Array]:
@@ -265,12 +259,8 @@ def _contrasts(likelihood: Likelihood, f: Array) -> Array | None:
 
 def counting(block: Block) -> Block:
     """Return the rows of positive weight; others may hold anything."""
-    if block.weights is None or (block.weights > 0).all():
-        return block
-    rows = block.weights > 0
-    names = ("y", "weights", "counts", "squares", "groups", "offset", "times", "noise")
-    parts: dict[str, Any] = {name: None if (a := getattr(block, name)) is None else a[rows] for name in names}
-    return replace(block, X=block.X[rows], **parts)
+    w = block.weights
+    return block if w is None or (w > 0).all() else block.at(w > 0)
 
 
 @dataclass(frozen=True)
