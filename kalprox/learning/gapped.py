@@ -41,7 +41,7 @@ def learn_with_gaps(
     _refuse_sparse(settings, batch.X)
     if not _keeps_moments(stream, gaps, settings) and not np.isnan(batch.X).any():
         return stream, gaps, stream.step(batch, settings, call)
-    block = batch if isinstance(batch, Block) else _whole(batch)
+    block = batch if isinstance(batch, Block) else batch.rows
     first = max(FIRST_PIECE, 2 * (block.X.shape[1] + 1)) if call.every_row else len(block)
     pieces = list(_in_pieces(block, stream.n_rows, first))
     if len(pieces) > 1 or (gaps.moments is not None and len(gaps.moments.unseen)):
@@ -58,9 +58,8 @@ def learn_with_gaps(
             gaps = _held(stream, gaps, piece, start=is_first)
             if np.isnan(piece.X).any():
                 gaps = gaps.counted(stream.n_rows, relearned=stream.is_linear)
-    if not call.every_row:
-        return stream, gaps, None
-    return stream, gaps, (np.concatenate([mean for mean, _ in made]), np.concatenate([std for _, std in made]))
+    together = [np.concatenate(parts) for parts in zip(*made, strict=True)]
+    return stream, gaps, (together[0], together[1]) if call.every_row else None
 
 
 def completed_source(source: Source, settings: Settings) -> tuple[Source, Gaps]:
@@ -69,7 +68,7 @@ def completed_source(source: Source, settings: Settings) -> tuple[Source, Gaps]:
         check(settings, way="not in memory")
     assert isinstance(source, ArraySource)
     _refuse_sparse(settings, source.X)
-    completed, gaps = _completed(Buffered(settings), Gaps(), _whole(source), settings)
+    completed, gaps = _completed(Buffered(settings), Gaps(), source.rows, settings)
     return _source(completed, source.block_rows), gaps
 
 
@@ -77,11 +76,6 @@ def _refuse_sparse(settings: Settings, X: Any) -> None:
     """Raise a ValueError for a sparse X whose features may be missing."""
     if hasattr(X, "toarray"):
         check(settings, way="sparse")
-
-
-def _whole(source: ArraySource) -> Block:
-    """Return all rows of a dense source as one block."""
-    return next(source.blocks_in_order(whole=True))
 
 
 def _source(rows: Block, block_rows: int) -> ArraySource:
