@@ -14,9 +14,9 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.changing import check_alike, settings_for
 from kalprox.learning.compose import fitted, kind_of, started
 from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge, pull_of_penalty
-from kalprox.learning.fingerprint import SIZE, check_apart
 from kalprox.learning.gapped import GapReader, completed_source, learn_with_gaps
 from kalprox.learning.gaps import Gaps
+from kalprox.learning.merging import SIZE, check_apart
 from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check

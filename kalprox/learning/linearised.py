@@ -22,11 +22,10 @@ from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
-from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning, noise_variance
 from kalprox.learning.matched import filter_after, followed, matched_innovations
-from kalprox.learning.merging import change, distance, in_coordinates, likely_rows, mean_skew
+from kalprox.learning.merging import SIZE, change, distance, in_coordinates, likely_rows, mean_skew, of_moments
 from kalprox.learning.passes import faded_source, filter_of, fitted_in_passes, forget_of
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path

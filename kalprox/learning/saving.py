@@ -16,9 +16,9 @@ import kalprox.structures
 from kalprox import model_file
 from kalprox.base.tree import Saved, expect, flatten, is_count
 from kalprox.forgetting import Forgetting
-from kalprox.learning.fingerprint import SIZE
 from kalprox.learning.gaps import Gaps
 from kalprox.learning.learner import Learner
+from kalprox.learning.merging import SIZE
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Buffered

@@ -15,8 +15,8 @@ from kalprox.base.pickling import PickledFields
 from kalprox.base.tree import Saved, Sizes, grown, leaf, state
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
-from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.innovations import Innovations, may_overflow
+from kalprox.learning.merging import fingerprint
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
@@ -363,7 +363,7 @@ class Core(State):
 
     @property
     def fingerprint(self) -> Array:
-        """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
+        """What tells the rows learned from others; see `kalprox.learning.merging`."""
         information = self.linear_information
         assert information is not None  # or there is one of another kind
         return fingerprint(information)
