@@ -69,14 +69,14 @@ FAULTS = (
     ),
     Fault(
         "the first level of a column of text is the rarest",
-        "sources/level_scan.py",
+        "sources/inference.py",
         "key=lambda level: level != first",
         "key=lambda level: level == first",
         "test_columns_of_text.py",
     ),
     Fault(
         "a resumed pass counts the rows before the checkpoint twice",
-        "jobs/base.py",
+        "jobs/run.py",
         "self.job.table.blocks_ahead(cursor)",
         "self.job.table.blocks_ahead(None)",
         "test_sorted_files.py",

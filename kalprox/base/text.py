@@ -154,7 +154,7 @@ class Text(str):
         flat: list[Part] = []
         for part in parts:
             plain = (part if isinstance(part, Part) else Part(str(part), str(part)),)
-            flat += getattr(part, "parts", plain)
+            flat += part.parts if isinstance(part, Text) else plain  # paths have parts, too
         text = cls("".join(part.python for part in flat))
         text.parts = tuple(flat)
         return text

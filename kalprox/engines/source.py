@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kalprox.engines.base import Engine, Part, PartitionSummary
-from kalprox.sources.base import Folded
+from kalprox.sources.base import Folded, Passes
 from kalprox.sources.files import SourceError
-from kalprox.sources.passes import Passes
 from kalprox.sources.quarantine import Quarantine
 
 __all__ = ["EngineSource"]
@@ -27,7 +26,7 @@ class EngineSource(Passes):
     watch : callable, optional
         Called as watch(number, index, summary) whenever partition `index` of pass `number` has been folded.
     done, keep
-        See `kalprox.sources.passes.Passes`.
+        See `kalprox.sources.base.Passes`.
     groups : Any
         What names the clusters of the rows, if they have any; None otherwise.
 

@@ -16,7 +16,7 @@ from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow
 
 if TYPE_CHECKING:
-    from kalprox.sources.plain_rows import PlainRows
+    from kalprox.sources.row_parser import PlainRows
     from kalprox.sources.table_columns import TableColumns
 
 __all__ = [
@@ -189,7 +189,7 @@ class FrameEncoder:
     """
 
     def __init__(self, columns: "TableColumns") -> None:
-        from kalprox.sources.plain_rows import PlainRows
+        from kalprox.sources.row_parser import PlainRows
 
         self.columns = columns
         self._names = [name for name in (*columns.features, columns.target, columns.weight) if name is not None]

@@ -23,8 +23,6 @@ from kalprox.base.files import is_stream, remove_partial_files
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["Checkpoint", "CheckpointError"]
-
 
 class CheckpointError(ValueError):
     """The checkpoint cannot be used: another process uses it, or it belongs to another job."""

@@ -11,12 +11,11 @@ import numpy as np
 
 from kalprox.base.files import check_distinct
 from kalprox.base.text import worded
-from kalprox.jobs.base import FitRun, Progress, check_columns
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.passes import PassesRun
-from kalprox.jobs.streaming import StreamingRun
+from kalprox.jobs.run import FitRun, Progress, StreamingRun, check_columns
 from kalprox.learning.rules import check
 from kalprox.learning.saving import plain_setting
 from kalprox.learning.settings import Settings
@@ -181,6 +180,6 @@ class FitJob:
             "passes": self.passes,
             "partitions": self.partitions if self.engine is not None else "one",
             "quarantine": None if self.quarantine is None else str(self.quarantine),
-            **({"quarantine_outliers": True} if self.quarantine_outliers else {}),
-            **({} if self.start is None else {"start": np.asarray(self.start.belief.posterior.mean).tolist()}),
+            "quarantine_outliers": self.quarantine_outliers,
+            "start": None if self.start is None else np.asarray(self.start.belief.posterior.mean).tolist(),
         }

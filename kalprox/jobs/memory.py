@@ -6,8 +6,6 @@ from kalprox.base.memory import address_space, memory_of_machine, shown_bytes
 from kalprox.base.text import Text, worded
 from kalprox.structures import Structure
 
-__all__ = ["MATRICES", "check_memory"]
-
 MATRICES = 16  # of d x d numbers that a fit holds at a time, at most; measured
 _SMALL = 1 << 24  # bytes that are not worth a warning: the process itself takes more
 

@@ -14,8 +14,7 @@ from kalprox import model_file
 from kalprox.base.memory import check_address_space
 from kalprox.base.text import code, count
 from kalprox.base.tree import expect
-from kalprox.jobs.record import DataQuality, FitRecord
-from kalprox.jobs.restoring import checked_columns, checked_record, from_json
+from kalprox.jobs.record import DataQuality, FitRecord, checked_columns, checked_record, from_json
 from kalprox.learning.belief import Belief
 from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
@@ -29,8 +28,6 @@ from kalprox.sources.columns import Columns
 from kalprox.sources.labels import label_of
 from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table_columns import TableColumns
-
-__all__ = ["TableModel"]
 
 _FEW_LEVELS = 10  # of which a column of a few rows may have nearly as many
 _MAX_CLASSES = 5  # that the headline names

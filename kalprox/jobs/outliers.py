@@ -14,8 +14,6 @@ from kalprox.likelihoods.robust import Robust
 from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow, Quarantine, Reason
 
-__all__ = ["OutlierLog"]
-
 
 class _RowFlags(NamedTuple):
     """The rows of a block as a robust likelihood sees them.
@@ -82,7 +80,7 @@ class OutlierLog:
         self.places = block.place.names()
         self._write(block.y, _flags_at(learner.state, block))
 
-    def watch(self, before: State, piece: Block, after: State, scored: Any = None) -> None:
+    def watch(self, before: State, piece: Block, after: State) -> None:
         """Write the outliers of a piece of a stream, and those of a warm-up that ends with it."""
         found = _flags_between(before, piece, after)
         if found is not None:

@@ -16,20 +16,18 @@ import numpy as np
 from kalprox.base.tree import Saved, expect, flatten
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized
-from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.restoring import from_json
+from kalprox.jobs.record import from_json
+from kalprox.jobs.run import FitRun
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen
 from kalprox.model_file import Parts
 from kalprox.sources import Block, Counts, Folded
+from kalprox.sources.base import Passes
 from kalprox.sources.files import check_rows
-from kalprox.sources.passes import Passes
 from kalprox.sources.table import Cursor
-
-__all__ = ["PassesRun", "fit_learner"]
 
 T = TypeVar("T")
 _KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Sandwich)}  # of totals, besides arrays

@@ -10,9 +10,9 @@ import numpy as np
 
 from kalprox.base.files import atomic_open, check_distinct, is_stream
 from kalprox.base.text import csv_cell
-from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
+from kalprox.jobs.run import Progress
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.quantiles import INTERVALS
@@ -21,11 +21,8 @@ from kalprox.sources import Block
 from kalprox.sources.arrow import from_bytes, from_numpy, load, pa, plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
-from kalprox.sources.places import Place
 from kalprox.sources.quarantine import Quarantine
-from kalprox.sources.table import Table
-
-__all__ = ["output_columns", "output_names", "predict"]
+from kalprox.sources.table import Place, Table
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
 NAMES = ("mean", "std", "lower", "upper")

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["Stopped", "Stopping"]
-
 _GRACE = 2.0  # seconds in which output that has begun may be finished
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from kalprox.calibration import Changes
-from kalprox.jobs.base import Progress, check_columns
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import DataQuality, FitRecord
+from kalprox.jobs.record import DataQuality, FitRecord, history_sums
+from kalprox.jobs.run import Progress, check_columns
 from kalprox.jobs.stopping import Stopped, Stopping
 from kalprox.jobs.stream_batch import Batch
 from kalprox.jobs.stream_io import StreamInput, StreamOutput
@@ -306,7 +306,7 @@ class StreamRun:
         if self._held_rows >= _HELD:
             self._bring_up_to_date()
         if self.learner.n_rows // _HISTORY > points:
-            history = self._record.history.after(self.learner.n_rows, self.learner.score)
+            history = self._record.history.after(self.learner.n_rows, history_sums(self.learner.score))
             self._record = replace(self._record, history=history)
 
 

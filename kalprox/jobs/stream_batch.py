@@ -14,12 +14,9 @@ from kalprox.jobs.stream_job import StreamJob
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRow, PendingRows
 from kalprox.sources import Block
-from kalprox.sources.plain_rows import ParsedRows
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.row_parser import OpenedRow, RowParser
+from kalprox.sources.row_parser import OpenedRow, ParsedRows, RowParser
 from kalprox.sources.times import TimeGoesBack, TimeJumps, check_jumps
-
-__all__ = ["Batch"]
 
 
 class Batch:

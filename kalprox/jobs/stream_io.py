@@ -22,8 +22,6 @@ from kalprox.sources.readers.text import BOM
 from kalprox.sources.records import Records
 from kalprox.sources.row_parser import Style
 
-__all__ = ["FORMATS", "STATUSES", "StreamInput", "StreamOutput"]
-
 FORMATS = ("csv", "tsv", "jsonl")
 STATUSES = {
     "learned": "predicted, and then learned, since it came with its target",

@@ -8,16 +8,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from kalprox.base.tree import Saved, expect, flatten
-from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.restoring import checked_state, from_json
+from kalprox.jobs.record import checked_state, from_json
+from kalprox.jobs.run import Progress
 from kalprox.learning.pending import PendingRows
 from kalprox.model_file import Parts
 from kalprox.sources.records import Position
 from kalprox.sources.row_parser import Style
 from kalprox.sources.table_columns import TableColumns
-
-__all__ = ["StreamCounts", "StreamEnd", "StreamJob", "StreamState"]
 
 EVERY = 10_000  # rows between two checkpoints
 _WAITING = "stream.pending"

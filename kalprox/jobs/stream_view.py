@@ -13,8 +13,6 @@ from kalprox.jobs.stream import StreamRun
 from kalprox.jobs.stream_job import StreamCounts
 from kalprox.learning.belief import Belief
 
-__all__ = ["StreamView"]
-
 _POINTS = 240  # that are kept; when there are more, every other one is dropped
 _INTERVAL = 1.0  # seconds from one point to the next, at the beginning
 _COLUMNS = 200  # coefficients that are followed

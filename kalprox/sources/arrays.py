@@ -20,8 +20,6 @@ from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["ArraySource", "as_source"]
-
 T = TypeVar("T")
 
 

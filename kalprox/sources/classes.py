@@ -10,14 +10,10 @@ import numpy as np
 
 from kalprox.base.text import worded
 from kalprox.sources.arrow import pa, plain
-from kalprox.sources.cell_parsing import MISSING, Faults, cell_labels, distinct_cells, parse_levels, shown
-from kalprox.sources.encoding import one_hot
+from kalprox.sources.cells import MISSING, Faults, cell_labels, distinct_cells, one_hot, parse_levels, shown
 from kalprox.sources.files import SourceError
-from kalprox.sources.labels import label_of
-from kalprox.sources.levels import LevelIndex, in_order, same_levels
+from kalprox.sources.labels import LevelIndex, in_order, label_of, same_levels
 from kalprox.sources.quarantine import Reason
-
-__all__ = ["MOST_CLASSES", "TargetClasses", "class_index", "encode_classes", "have_class", "values_of_classes"]
 
 MOST_CLASSES = 100
 _SHOWN = 5  # classes that a message names

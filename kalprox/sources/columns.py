@@ -10,16 +10,21 @@ import numpy as np
 
 from kalprox.base.text import worded
 from kalprox.sources.arrow import is_number, plain
-from kalprox.sources.cell_parsing import hash_levels, parse_booleans, parse_days, parse_levels, parse_numbers
-from kalprox.sources.encoding import Cells, one_hot, put_columns
+from kalprox.sources.cells import (
+    Cells,
+    hash_levels,
+    one_hot,
+    parse_booleans,
+    parse_days,
+    parse_levels,
+    parse_numbers,
+    put_columns,
+)
 from kalprox.sources.files import SourceError
 from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
-from kalprox.sources.inference import Inference, holds_dates, infer_features
-from kalprox.sources.level_scan import most_frequent_first, scan_levels
-from kalprox.sources.levels import LevelIndex, in_order
+from kalprox.sources.inference import Inference, holds_dates, infer_features, most_frequent_first, scan_levels
+from kalprox.sources.labels import LevelIndex, in_order
 from kalprox.sources.table_columns import TableColumns
-
-__all__ = ["BINS", "Columns"]
 
 BINS = 1024  # of a hashed feature, by default
 _WORDS = 64  # of a cell, by which the memory of sparse rows is reckoned
@@ -42,7 +47,7 @@ class Columns(TableColumns):
         All features, in the order of their columns. The default is numeric, categorical, dates, hashed.
     hashed : dict of str to int
         The features whose levels are put into bins, which are one-hot encoded, with the number of bins: a level belongs
-        to bin `kalprox.sources.levels.level_hash(level) % bins`. No level is unknown; some share a bin.
+        to bin `kalprox.sources.labels.level_hash(level) % bins`. No level is unknown; some share a bin.
     full : tuple of str
         The categorical and hashed features that keep their first level with `drop_first`. Without an intercept, one of
         them takes its place.
@@ -67,11 +72,6 @@ class Columns(TableColumns):
     >>> columns.names
     ['distance', 'origin=EWR', 'origin=JFK']
     """
-
-    _OPTIONAL = (
-        *TableColumns._OPTIONAL,
-        *("booleans", "hashed", "full", "gaps", "unlabelled", "shared", "words", "hash_bits", "sparse"),
-    )
 
     _TUPLES = (*TableColumns._TUPLES, "full", "shared", "words")
 

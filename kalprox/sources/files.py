@@ -17,27 +17,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 from kalprox.base.text import worded
 
-__all__ = [
-    "FORMATS",
-    "MAX_RECORD",
-    "READERS",
-    "STDIN",
-    "Replay",
-    "Snapshot",
-    "SourceChanged",
-    "SourceError",
-    "Unreadable",
-    "check_rows",
-    "find",
-    "fingerprint",
-    "format_of",
-    "open_stdin",
-    "refuse_pipe",
-    "stdin",
-    "storing",
-    "temporary",
-]
-
 STDIN = Path("-")
 FORMATS = {
     ".parquet": "parquet",

@@ -8,8 +8,6 @@ from kalprox.base.arrays import Array, asarray_like, namespace
 from kalprox.base.checks import concrete
 from kalprox.forgetting import Forgetting
 
-__all__ = ["Course", "Faded", "course", "faded", "shares"]
-
 _FORGOTTEN = 1e-100  # no block fades earlier rows further, lest what is left of them underflow
 
 

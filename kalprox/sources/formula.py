@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.checks import LARGEST
-from kalprox.sources.cell_parsing import parse_days, parse_levels, why_bad
-from kalprox.sources.cell_parsing import shown as cell_shown
-from kalprox.sources.encoding import Cells, impossible
+from kalprox.sources.cells import Cells, impossible, parse_days, parse_levels, why_bad
+from kalprox.sources.cells import shown as cell_shown
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_functions import context, load_formulaic, transform_state
 from kalprox.sources.formula_syntax import Factor, marked, marked_names, parse_factor, unmarked
-from kalprox.sources.levels import LevelIndex
+from kalprox.sources.labels import LevelIndex
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.table_columns import TableColumns
-
-__all__ = ["FormulaColumns", "factor_matrix", "number_frame"]
 
 _MOST = 1_000_000  # columns of X
 

@@ -18,8 +18,6 @@ from kalprox.base.arrays import Array
 from kalprox.base.extras import load
 from kalprox.sources.files import SourceError
 
-__all__ = ["FUNCTIONS", "STATEFUL", "context", "load_formulaic", "scan_of", "transform_state"]
-
 FUNCTIONS = (
     *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "cbrt", "abs", "sign"),
     *("sin", "cos", "tan", "tanh", "arctan", "floor", "ceil"),

@@ -11,21 +11,25 @@ import numpy as np
 from kalprox.base.checks import LARGEST
 from kalprox.base.text import worded
 from kalprox.sources.arrow import is_number, plain
-from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, parse_labels, separated
-from kalprox.sources.encoding import Cells
+from kalprox.sources.cells import Cells, Faults, cell_labels, distinct_cells, parse_labels, separated
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.formula import FormulaColumns, factor_matrix, number_frame
 from kalprox.sources.formula_functions import scan_of
 from kalprox.sources.formula_syntax import Parsed, parse_factor, parse_formula
-from kalprox.sources.inference import FeatureKinds, FirstRows, Inference, holds_dates, infer_features
-from kalprox.sources.level_scan import LevelCounts, scan_levels
-from kalprox.sources.levels import in_order
+from kalprox.sources.inference import (
+    FeatureKinds,
+    FirstRows,
+    Inference,
+    count_levels,
+    holds_dates,
+    infer_features,
+    scan_levels,
+)
+from kalprox.sources.labels import in_order
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers.base import Wanted
 from kalprox.sources.table import Table
 from kalprox.sources.table_columns import TableColumns
-
-__all__ = ["formula_names", "infer_formula", "infer_formula_of_table"]
 
 Blocks = Callable[["_Scan"], Iterable[np.ndarray]]
 
@@ -81,9 +85,9 @@ def infer_formula_of_table(formula: str, table: Any, **known: Any) -> FormulaCol
     found: tuple[str, ...] = ()
     if inference.classes is not None:
         column = table.column(target := _class_column(parsed))
-        counts = LevelCounts(numbers=is_number(plain(column).type))
-        counts.add(column)
-        found = inference.classes.arranged(target, counts.counts)
+        counts: dict[str, int] = {}
+        count_levels(counts, column, numbers=is_number(plain(column).type))
+        found = inference.classes.arranged(target, counts)
     return _columns(FirstRows("data", table, text_may_be_number=False), parsed, inference, blocks, found)
 
 

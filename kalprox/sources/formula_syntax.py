@@ -15,16 +15,6 @@ from typing import Any, NamedTuple
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_functions import FUNCTIONS, STATEFUL, arguments_of, load_formulaic
 
-__all__ = [
-    "Factor",
-    "Parsed",
-    "marked",
-    "marked_names",
-    "parse_factor",
-    "parse_formula",
-    "unmarked",
-]
-
 _CONTRASTS = ("treatment", "sum", "helmert", "diff", "poly")  # of `contr`
 _PATSY = ("Treatment", "Sum", "Helmert", "Diff", "Poly")
 _OF_OTHER_ROWS = ("lag", "hashed")

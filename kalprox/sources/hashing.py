@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.base.text import worded
-from kalprox.sources.cell_parsing import Faults, cell_labels, distinct_cells, faults_of
+from kalprox.sources.cells import Faults, cell_labels, distinct_cells, faults_of
 from kalprox.sources.files import SourceError
-from kalprox.sources.levels import level_hash
+from kalprox.sources.labels import level_hash
 from kalprox.sources.quarantine import Reason
-
-__all__ = ["BITS", "MOST_BITS", "MOST_SPARSE_BITS", "HashedEntries", "HashedSpace", "check_bits", "hashed_entries"]
 
 BITS = 10  # by default
 MOST_BITS = 12  # whose information, a matrix of 4,096 x 4,096 numbers, takes 128 MiB
@@ -26,7 +24,7 @@ _SIGN = 1 << 47  # the highest bit of a hash, which the columns do not depend on
 class HashedSpace:
     """2^bits columns in which features are put by the hashes of their keys, with signs.
 
-    The column of a feature is the hash of its key, see `kalprox.sources.levels.level_hash`, modulo the number of
+    The column of a feature is the hash of its key, see `kalprox.sources.labels.level_hash`, modulo the number of
     columns; it is the same in every process and version. Another bit of the hash is a sign, by which its value is
     multiplied: of two features that share a column, the second adds to the first as often as it takes away, so that
     inner products of rows are right on average [1]_.

@@ -1,4 +1,7 @@
-"""Inferring the kinds of columns from the first rows of a file."""
+"""What the columns of files hold: their kinds, from the first rows, and the levels of categorical columns.
+
+Levels are those of all rows: a pass over these columns of all files finds them before any row is learned.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -6,18 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kalprox.base.text import Text, parameter, worded
+import numpy as np
+
+from kalprox.base.text import Part, Text, as_option, parameter, worded
 from kalprox.sources.arrow import is_date, is_label, is_number, is_text, pa, plain
-from kalprox.sources.cell_parsing import parse_days, parse_numbers
-from kalprox.sources.classes import TargetClasses
-from kalprox.sources.files import SourceError, Unreadable
-from kalprox.sources.levels import same_levels
+from kalprox.sources.cells import cell_labels, distinct_cells, parse_days, parse_numbers
+from kalprox.sources.classes import TargetClasses, have_class
+from kalprox.sources.files import STDIN, SourceError, Unreadable
+from kalprox.sources.labels import in_order, number_in, same_levels
+from kalprox.sources.prefetch import parsers
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import Reading
-from kalprox.sources.readers.base import check_names
+from kalprox.sources.readers.base import Wanted, check_names
 from kalprox.sources.readers.notation import PLAIN, Likeness, Notation, likeness
-
-__all__ = ["SPOOL", "FeatureKinds", "FirstRows", "Inference", "holds_dates", "infer_features"]
 
 SPOOL = 1 << 34  # bytes of standard input to store, by default
 
@@ -287,3 +291,126 @@ def _kind(first: FirstRows, name: str) -> str:
 def _can_be_levels(column: Any) -> bool:
     kind = plain(column).type
     return is_text(kind) or is_label(kind)
+
+
+_MOST = 100_000  # levels of a column that are counted
+_LONG = 1 << 28  # bytes of files whose scan is announced
+
+
+def count_levels(
+    counts: dict[str, int], column: Any, counted: np.ndarray | None = None, *, numbers: bool = False
+) -> None:
+    """Add how often each level of a pyarrow column occurs to the counts of its levels.
+
+    Parameters
+    ----------
+    counts : dict of str to int
+    column : pyarrow.Array
+    counted : array of bool, optional
+        Where it is False, the level is known, but the row not counted.
+    numbers : bool
+        Whether the column holds numbers: levels that spell the same number, such as 1.1 and 1.10, are then one level.
+
+    Examples
+    --------
+    >>> count_levels(counts := {}, pa.array(["UA", "AA", " UA", None]))
+    >>> counts
+    {'UA': 2, 'AA': 1}
+    """
+    cells, codes = distinct_cells(column)
+    times = np.bincount(codes if counted is None else codes[counted], minlength=len(cells))
+    same = {number_in(level): level for level in counts} if numbers else {}
+    for label, n in zip(cell_labels(cells), times.tolist(), strict=True):
+        if isinstance(label, Reason):
+            continue
+        level = same.setdefault(number_in(label), label) if numbers and number_in(label) else label
+        counts[level] = counts.get(level, 0) + n
+
+
+def most_frequent_first(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """The levels in order, with the most frequent one, the first of them in a tie, moved to the front.
+
+    >>> most_frequent_first({"UA": 3, "B6": 5, "AA": 5})
+    ('AA', 'B6', 'UA')
+    """
+    levels = in_order(counts)
+    first = max(levels, key=lambda level: counts[level], default=None)
+    return tuple(sorted(levels, key=lambda level: level != first))
+
+
+def scan_levels(inference: Inference, columns: Mapping[str, bool], target: str | None) -> dict[str, dict[str, int]]:
+    """The levels of some columns in all rows of all files.
+
+    Only these columns and the target are read. Standard input, which can be read only once, is stored in a temporary
+    file first. A file that cannot be read to its end is left to the pass that learns, which says so.
+
+    Parameters
+    ----------
+    inference : Inference
+        What is known of the files, and the largest number of levels of a column; more are an error.
+    columns : dict of str to bool
+        The columns, and whether each of them holds numbers; see `count_levels`. The target may be among them.
+    target : str, optional
+        Rows without a usable target are not counted, although their levels are found.
+
+    Returns
+    -------
+    dict of str to dict
+        For each column the number of rows with each level.
+    """
+    if not columns:
+        return {}
+    classes, names = inference.classes, ", ".join(map(repr, columns))
+    if STDIN in inference.files:
+        inference.watch(
+            f"Storing standard input in a temporary file, to find the levels of {names}. To learn rows as they arrive, "
+            f"list {'the classes of the target, and ' if target in columns else ''}the levels, or hash the columns."
+        )
+        inference.replay.store(inference.spool, f"to find the levels of {names}")
+    elif sum(file.stat().st_size for file in inference.files if file.exists()) > _LONG:
+        inference.watch(f"Finding the levels of {names}.")
+    found: dict[str, dict[str, int]] = {name: {} for name in columns}
+    others = () if target is None or target in columns else (target,)
+    wanted = Wanted((), (*columns, *others)) if classes else Wanted(others, tuple(columns))
+    usable = have_class if classes else _usable
+    for file in inference.files:
+        try:
+            with closing(inference.open(file, threads=parsers())) as opened:
+                for raw in () if opened.empty else opened.blocks(wanted):
+                    counted = None if target is None else usable(raw.table.column(target))
+                    for name, numbers in columns.items():
+                        count_levels(found[name], raw.table.column(name), counted, numbers=numbers)
+                    if classes and target in found:
+                        classes.check_number(str(target), found[target])
+                    _check(found, _MOST)
+        except (Unreadable, OSError):
+            continue
+    _check({name: levels for name, levels in found.items() if name != target}, inference.max_levels)
+    return found
+
+
+def _usable(column: Any) -> np.ndarray:
+    """Which cells are numbers that can be learned."""
+    values, faults = parse_numbers(column)
+    good = np.ones(len(values), bool)
+    good[list(faults)] = False
+    return good
+
+
+def _check(found: Mapping[str, Mapping[str, int]], allowed: int) -> None:
+    """Raise SourceError where a column has more than the `allowed` levels."""
+    over = {name: len(levels) for name, levels in found.items() if len(levels) > allowed}
+    if not over:
+        return
+    counts = [f"column {name!r} has {'more than ' * (n > _MOST)}{min(n, _MOST):,} levels" for name, n in over.items()]
+    some, most = max(over.items(), key=lambda item: item[1])
+    raise SourceError(
+        worded(
+            "Too many levels: {}, more than the {} allowed. Leave such a column out, allow more levels with "
+            "{}, or put them into bins with {}: levels that share a bin share a coefficient.",
+            ", ".join(counts),
+            f"{allowed:,}",
+            parameter("max_levels", most),
+            Part("hashed", as_option("hashed", some)),
+        )
+    )

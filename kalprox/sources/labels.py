@@ -1,7 +1,12 @@
-"""Labels of levels and clusters: the same text for the same value, whatever its type or format."""
+"""Labels of levels, classes and clusters: the same text for the same value, whatever its type or format.
 
+A level is found however its value is spelled.
+"""
+
+import hashlib
 import math
 import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -9,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.base.arrays import Array
-
-__all__ = ["Labels", "label_of", "labels_of", "missing_labels", "number_in", "plain_labels"]
 
 _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")  # a whole number as a float is written
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
@@ -143,3 +146,85 @@ def missing_labels(labels: np.ndarray) -> np.ndarray:
     if labels.dtype.kind == "O":
         return np.array([one is None for one in labels], bool)
     return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)
+
+
+class LevelIndex:
+    """Finds the number of a level by its text, else by its label, else by the number that it spells.
+
+    The text comes first, so that a model whose levels differ only in their spelling, such as "1" and "1.0", tells them
+    apart. Any other text, such as "1.00", is then the same value as both of them, and is not found.
+
+    Parameters
+    ----------
+    levels : dict of str to int
+        The number of each level.
+    any_case : bool
+        Whether a level that is not found is looked for in upper and lower case.
+    """
+
+    def __init__(self, levels: Mapping[str, int], *, any_case: bool = False) -> None:
+        self._by_text = {level.encode("utf-8", "surrogatepass"): number for level, number in levels.items()}
+        self._by_label = _unique(levels, label_of)
+        self._by_number = _unique(levels, _number)
+        self._by_case = _unique(levels, _folded) if any_case else {}
+
+    def find(self, text: bytes | None, label: str | None = None) -> int | None:
+        """The number of the level with this text, or with this label; None where there is none."""
+        if text is not None and (found := self._by_text.get(text)) is not None:
+            return found
+        if label is None:
+            return None
+        found = self._by_text.get(label.encode("utf-8", "surrogatepass"), self._by_label.get(label))
+        found = self._by_number.get(number_in(label)) if found is None else found
+        return self._by_case.get(label.casefold()) if found is None else found
+
+
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """The levels sorted by their values where all are numbers, else by their text.
+
+    >>> in_order(["10", "9.5", "2"]), in_order(["10", "9E", "2"])
+    (('2', '9.5', '10'), ('10', '2', '9E'))
+    """
+    texts = sorted(levels)
+    return tuple(sorted(texts, key=Decimal) if all(map(number_in, texts)) else texts)
+
+
+def same_levels(levels: Iterable[str]) -> tuple[str, str] | None:
+    """The first two of some levels that are the same value, spelled in two ways; None where all are different."""
+    seen: dict[str | None, str] = {}
+    for level in levels:
+        label = label_of(level)
+        if label in seen:
+            return seen[label], level
+        seen[label] = level
+    return None
+
+
+def level_hash(label: str) -> int:
+    """The hash of a level: the BLAKE2b digest, of 6 bytes, of its label in UTF-8, as a little-endian integer.
+
+    It is the same in every process and version, because the bins of a hashed column in model files depend on it.
+
+    >>> level_hash("UA") % 1024
+    992
+    """
+    data = label.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "little")
+
+
+def _number(level: str) -> Hashable:
+    label = label_of(level)
+    return None if label is None else number_in(label)
+
+
+def _folded(level: str) -> Hashable:
+    label = label_of(level)
+    return None if label is None else label.casefold()
+
+
+def _unique(levels: Mapping[str, int], key: Callable[[str], Hashable]) -> dict[Hashable, int]:
+    """The number of each level by its key, without the keys that several levels have, and without None."""
+    found: dict[Hashable, int | None] = {}
+    for level, number in levels.items():
+        found[key(level)] = number if key(level) not in found else None
+    return {k: number for k, number in found.items() if k is not None and number is not None}

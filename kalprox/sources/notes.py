@@ -9,8 +9,6 @@ import numpy as np
 from kalprox.base.text import worded
 from kalprox.sources.files import SourceError
 
-__all__ = ["MAX_EXAMPLES", "NO_NOTES", "ColumnNote", "HashNote", "Notes", "UnknownLevels", "check_known"]
-
 MAX_EXAMPLES = 5
 _MAX_COLUMNS = 5  # that a text names
 _KEPT = 512  # hashes of levels
@@ -50,7 +48,7 @@ class HashNote:
     ----------
     bins : int
     smallest : tuple of int
-        The smallest different hashes of levels, at most 512, sorted; see `kalprox.sources.levels.level_hash`.
+        The smallest different hashes of levels, at most 512, sorted; see `kalprox.sources.labels.level_hash`.
 
     Examples
     --------

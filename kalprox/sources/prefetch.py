@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["cores", "map_ahead", "parsers", "prefetch"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 _END = object()

@@ -12,8 +12,6 @@ from kalprox.base.files import flush_to_disk, open_locked
 from kalprox.base.text import Text, csv_line, from_csv_cell, parameter, printable, worded
 from kalprox.sources.files import SourceError
 
-__all__ = ["BadRow", "Cell", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
-
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
 _UNSEEN = worded(
     " An unseen level is neither listed nor one that the model was fitted to: list it, or fit the model to rows that "

@@ -16,8 +16,6 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.text import CsvRecords, Lines, pass_over
 
-__all__ = ["Position", "Record", "Records"]
-
 _STEP = 1 << 16  # bytes to read at a time: as many as a pipe holds
 _BLANKS = b" \t\r\n"
 

@@ -12,8 +12,6 @@ from kalprox.sources.files import storing, temporary
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers import RawBlock
 
-__all__ = ["Piles", "ShuffledRows"]
-
 _ipc = load("pyarrow.ipc")
 _FILE, _ROW, _SPLIT, _BAD = _EXTRA = ("\0file", "\0row", "\0split", "\0bad")  # columns that rows have in a pile only
 

@@ -10,14 +10,11 @@ import numpy as np
 
 from kalprox.base.pickling import PickledFields
 from kalprox.sources.base import Block
-from kalprox.sources.cell_parsing import parse_days, parse_labels, parse_numbers
+from kalprox.sources.cells import Cells, impossible, parse_days, parse_labels, parse_numbers, too_heavy
 from kalprox.sources.classes import encode_classes
-from kalprox.sources.encoding import Cells, impossible, too_heavy
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Wanted
-
-__all__ = ["TableColumns"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,6 @@ class TableColumns(PickledFields, ABC):
     time_is_date : bool
         Whether its cells are dates, which count in days.
     """
-
-    _OPTIONAL: ClassVar[tuple[str, ...]] = ("time_is_date", "classes", "offset", "exposure", "time")  # see `to_json`
 
     _TUPLES: ClassVar[tuple[str, ...]] = ("numeric", "booleans", "dates", "classes")
 
@@ -152,8 +147,8 @@ class TableColumns(PickledFields, ABC):
         return replace(self, **left_out)
 
     def to_json(self) -> dict[str, Any]:
-        """The columns in JSON's types; what older versions did not have is left out unless it is used."""
-        return {name: value for name, value in asdict(self).items() if value or name not in self._OPTIONAL}
+        """The columns in JSON's types."""
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -10,8 +10,6 @@ from kalprox.base.checks import check_finite
 from kalprox.base.text import worded
 from kalprox.forgetting import Forgetting
 
-__all__ = ["NEEDS_BY_TIME", "TimeGoesBack", "TimeJumps", "check_jumps", "check_later", "in_order", "time_numbers"]
-
 NEEDS_BY_TIME = "times have no effect, and need forget=ByTime(half_life); got forget={!r}."
 _DAY = np.timedelta64(1, "D")
 

@@ -9,8 +9,6 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.sources.base import Block, MappedSource, Source
 
-__all__ = ["WEIGHT_KINDS", "check_weight_kind", "counted", "counted_source", "counts_of", "relative_precision"]
-
 WEIGHT_KINDS = ("frequency", "precision")
 
 

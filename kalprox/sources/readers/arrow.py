@@ -7,8 +7,6 @@ from typing import Any
 from kalprox.sources.arrow import load, pa
 from kalprox.sources.readers.base import ColumnarReader, guarded
 
-__all__ = ["ArrowReader"]
-
 _ipc = load("pyarrow.ipc")
 
 

@@ -4,13 +4,12 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from kalprox.sources.files import MAX_RECORD, READERS, STDIN, Replay, SourceErro
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.quarantine import Cell
 from kalprox.sources.readers.notation import Notation
-
-__all__ = ["ColumnarReader", "RawBlock", "Reader", "Reading", "Wanted", "check_names", "check_types", "guarded"]
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,6 @@ class Reading:
         The stream to read for the path "-". The default is the standard input of this process.
     """
 
-    _LATER: ClassVar[Mapping[str, Any]] = MappingProxyType({"decimal": ".", "thousands": None, "units": ()})
-
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
@@ -129,10 +124,10 @@ class Reading:
         return {name: getattr(self, name) for name in names}
 
     def identity(self) -> dict[str, Any]:
-        """What determines the raw blocks. What older versions did not have is left out unless it is used."""
-        sizes = {"chunk_bytes": self.chunk_bytes, "batch_rows": self.batch_rows}
-        own = {name: value for name, value in (self.settings() | sizes).items() if name != "stdin"}
-        return {name: value for name, value in own.items() if name not in self._LATER or value != self._LATER[name]}
+        """What determines the raw blocks."""
+        own = self.settings() | {"chunk_bytes": self.chunk_bytes, "batch_rows": self.batch_rows}
+        del own["stdin"]
+        return own
 
     def open(self, path: Path, *, threads: int = 1) -> "Reader":
         """The reader of one file, which parses so many raw blocks of a text file at a time."""

@@ -10,13 +10,11 @@ import numpy as np
 
 from kalprox.base.text import worded
 from kalprox.sources.arrow import from_bytes, from_numpy, load, pa
-from kalprox.sources.cell_parsing import certainly_exact, parse_numbers
+from kalprox.sources.cells import certainly_exact, parse_numbers
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers.base import RawBlock, Wanted
 from kalprox.sources.readers.text import BOM, Chunk, Lines, TextReader
-
-__all__ = ["JsonReader", "WrittenNumber", "json_object", "lines_of", "parse_lines", "table_of"]
 
 _arrow_json = load("pyarrow.json")
 _PIECE = 1 << 17  # bytes of lines that are parsed one by one where pyarrow refuses them

@@ -11,13 +11,10 @@ import numpy as np
 
 from kalprox.base.text import Text, parameter, worded
 from kalprox.sources.arrow import from_bytes, is_text, pa, pc, plain, to_numpy
-from kalprox.sources.cell_parsing import EMPTY_CELL, MISSING_CELLS, shown, why_invalid
+from kalprox.sources.cells import EMPTY_CELL, MISSING_CELLS, UNITS, shown, units_of, why_invalid
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Cell
 
-__all__ = ["PLAIN", "Likeness", "Notation", "likeness", "units_of"]
-
-_UNITS = b"kalprox.units"  # in the metadata of a schema
 _THOUSANDS = (".", ",", " ", "'", "_")
 _SPACES = "(?: |\u00a0|\u202f)"  # the spaces that programs put between thousands
 _WORDS = r"(?i)^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
@@ -130,13 +127,7 @@ class Notation:
                 arrays[name], at = self.plain_numbers(column)
                 bad += [Cell(i, name, why_invalid(column[i].as_py()), shown(column, i)) for i in at.tolist()]
         found = pa.table(list(arrays.values()), names=list(arrays))
-        return found.replace_schema_metadata({_UNITS: json.dumps(units)} if units else None), bad
-
-
-def units_of(table: Any) -> dict[str, tuple[str, ...]]:
-    """The units that stood with the numbers of the columns of a table, by column."""
-    found = json.loads((table.schema.metadata or {}).get(_UNITS, "{}"))
-    return {name: tuple(units) for name, units in found.items()}
+        return found.replace_schema_metadata({UNITS: json.dumps(units)} if units else None), bad
 
 
 def _beside(units: str) -> tuple[str, str]:

@@ -7,8 +7,6 @@ from typing import Any
 from kalprox.sources.arrow import load
 from kalprox.sources.readers.base import ColumnarReader, Reading, guarded
 
-__all__ = ["ParquetReader"]
-
 _parquet = load("pyarrow.parquet")
 _BUFFER = 1 << 18  # bytes of each column to read ahead
 

@@ -20,9 +20,6 @@ from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import RawBlock, Reader, Reading, guarded
 
-__all__ = ["BOM", "Chunk", "CsvRecords", "Lines", "Text", "TextReader", "chunks", "pass_over"]
-
-
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 _STEP = 1 << 20  # bytes to read at a time
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")

@@ -24,7 +24,7 @@ from river import (
 
 from kalprox import KalproxClassifier, KalproxRegressor, penalties
 from kalprox.adapters.river import RiverClassifier, RiverRegressor
-from kalprox.sources.levels import level_hash
+from kalprox.sources.labels import level_hash
 
 SLOW = ("check_bounded_memory_growth",)
 

@@ -18,7 +18,7 @@ from river import compose
 from kalprox import KalproxRegressor
 from kalprox.adapters.dictionaries import HashedColumns
 from kalprox.adapters.river import RiverClassifier, RiverRegressor
-from kalprox.sources.levels import level_hash
+from kalprox.sources.labels import level_hash
 from kalprox.structures import Blocks, LowRank
 
 

@@ -79,7 +79,7 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
     about = ["fit", "rows.csv", "--target", "y", "--features", "a,b,c", "--time", "t", "--forget", "time,half_life=40"]
     about += ["--memory", "40KB", "--every", 1]
     assert run(*about, "--out", "whole.kalprox").exit_code == 0
-    from kalprox.jobs.streaming import StreamingRun
+    from kalprox.jobs.run import StreamingRun
 
     learn, calls = StreamingRun._learn, []
 

@@ -11,8 +11,8 @@ from command import invoke
 from rich.console import Console
 
 from kalprox.cli.terminal import _text, rows_bar, show_table
-from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.run import Progress
 from kalprox.pages import Table
 
 

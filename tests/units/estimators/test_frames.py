@@ -14,7 +14,7 @@ from command import invoke
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
 from kalprox.learning.step import Buffered
-from kalprox.sources.levels import LevelIndex
+from kalprox.sources.labels import LevelIndex
 
 DAY = datetime.date(2013, 1, 1)
 COLUMNS = ["--target", "delay", "--features", "distance,carrier,day", "--dates", "day"]

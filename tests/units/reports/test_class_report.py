@@ -10,7 +10,7 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed")
 from browser import browser, console_errors, outside_requests, overflow, show
 
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import DataQuality, FitRecord
+from kalprox.jobs.record import DataQuality, FitRecord, history_sums
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Call
@@ -30,7 +30,7 @@ def streamed(likelihood, columns, X, y, offset=None):
         rows = slice(start, start + 500)
         block = Block(X[rows], y[rows], offset=None if offset is None else offset[rows])
         learner.learn(block, call=Call(in_turn=True))
-        history = record.history.after(learner.n_rows, learner.score)
+        history = record.history.after(learner.n_rows, history_sums(learner.score))
         record = FitRecord(history, record.quality.after(block))
     return TableModel(learner, columns, record, ("a.csv",))
 

@@ -16,7 +16,7 @@ from browser import box, browser, colours, console_errors, drawings, label_sizes
 from kalprox import KalproxRegressor
 from kalprox.base.text import shorten
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord
+from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord, history_sums
 from kalprox.pages import figures, write_page
 from kalprox.reports import coefficients, summary
 from kalprox.reports import model as report
@@ -46,7 +46,7 @@ def learned(columns, X, y, *, block=200, bad=(), sources=("flights/*.csv",), **s
         read = np.arange(len(B) + sum(row.row > 0 for row in faults))
         quality = quality.after(Block(B, t, None, len(read), faults))
         model.partial_fit(B, t)
-        history = history.after(model.n_rows_seen_, model.diagnostics_)
+        history = history.after(model.n_rows_seen_, history_sums(model.diagnostics_))
     return TableModel(model._learner, columns, FitRecord(history, quality), tuple(sources))
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kalprox.jobs.restoring import from_json
+from kalprox.jobs.record import from_json
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
-from kalprox.sources.levels import level_hash
+from kalprox.sources.labels import level_hash
 from kalprox.sources.notes import HashNote, Notes
 from kalprox.sources.quarantine import Reason
 

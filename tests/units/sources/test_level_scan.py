@@ -109,7 +109,7 @@ def test_too_many_levels_are_an_error_that_counts_them(tmp_path):
 
 
 def test_an_identifier_is_not_counted_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("kalprox.sources.level_scan._MOST", 5000)
+    monkeypatch.setattr("kalprox.sources.inference._MOST", 5000)
     path = csv(tmp_path, "y,c\n" + "".join(f"{i},id{i}\n" for i in range(500_000)))
     with pytest.raises(SourceError, match=r"column 'c' has more than 5,000 levels, more than the 5,000 allowed"):
         Columns.infer([path], "y")

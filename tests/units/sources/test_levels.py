@@ -15,7 +15,7 @@ import pytest
 from kalprox.engines.partitions import FramePartition
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
-from kalprox.sources.levels import LevelIndex, same_levels
+from kalprox.sources.labels import LevelIndex, same_levels
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.table import Table
 

@@ -1,31 +1,34 @@
-"""The base class of fit runs: the record of the rows, the quarantine, the checkpoint, and progress reports."""
+"""Runs of a fit: the record of the rows, the quarantine, the checkpoint, and progress reports; a fit in one pass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kalprox.base.text import worded
-from kalprox.calibration import Changes
+from kalprox.calibration import LEVELS, Changes
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.outliers import OutlierLog
-from kalprox.jobs.record import FitRecord
-from kalprox.jobs.restoring import checked_state
+from kalprox.jobs.record import FitRecord, checked_places, checked_state, from_json, history_sums
+from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
+from kalprox.learning.state import State
+from kalprox.learning.step import Call
+from kalprox.learning.tracking import Tracking
 from kalprox.model_file import Parts
 from kalprox.sources import Block
-from kalprox.sources.files import SourceError
+from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.notes import check_known
-from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import Quarantine
+from kalprox.sources.table import Cursor
 from kalprox.sources.table_columns import TableColumns
-
-__all__ = ["FitRun", "Progress", "check_columns"]
+from kalprox.sources.times import TimeGoesBack
 
 
 @dataclass(frozen=True)
@@ -179,3 +182,87 @@ class FitRun(ABC):
                     *map(repr, (empty[0], columns.target)),
                 )
             )
+
+
+class StreamingRun(FitRun):
+    """A fit that reads, predicts and learns block after block, and writes checkpoints in between."""
+
+    def run(self) -> TableModel:
+        cursor, places = None, []
+        check(self.settings, way="one pass")
+        self.learner = Learner(self.settings)
+        self.quarantine.open()
+        if self.saved is not None:
+            header, arrays = self.saved
+            self.learner = TableModel.from_parts(str(self.checkpoint.file), header, arrays).learner
+            with self.checkpoint.resuming():
+                cursor = from_json(Cursor, header["cursor"])
+                places = checked_places(header.get("held_places", []))
+        self.log = self.outlier_log(places)
+        for block in self.blocks(cursor, 0, self._save):
+            if block.count:
+                self._learn(block)
+        check_rows(self.record.quality.read, self.read)
+        if not self.learner.is_fitted:
+            raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")
+        if self.log is not None:
+            self.log.finish(self.learner)
+        return self.finished(self.learner)
+
+    def _save(self, cursor: Cursor) -> bool:
+        """Write a checkpoint, if there is one and a row has been learned; return whether it was."""
+        job, learner, file = self.job, self.learner, self.checkpoint.file
+        if file is None or not learner.is_fitted:
+            return False
+        if not job.table.samples and learner.belief.predicts:
+            learner.release_rows()
+        header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
+        held = {} if self.log is None else {"held_places": self.log.places}
+        self.save({**header, **held, "cursor": asdict(cursor)}, arrays, partial(TableModel.rebuilt, file))
+        return True
+
+    def score(self) -> dict[str, Any]:
+        if not self.learner.is_fitted:
+            return {}
+        score = self.learner.score
+        coverage = float(score.coverage[LEVELS.index(0.95)]) if score.has_intervals else float("nan")
+        return {"rmse": float(score.rmse), "coverage": coverage, "changes": score.changes}
+
+    def _learn(self, block: Block) -> None:
+        """Learn a block. Its outliers go to the log, if there is one, and its errors to the history."""
+        learner = self.learner
+        self.learned, self.end = learner.n_rows, learner.n_rows + len(block)
+        self.sums = history_sums(learner.score) if learner.is_fitted else np.zeros(3)
+        if self.log is not None:
+            self.log.expect(block)
+        try:
+            learner.learn(block, call=Call(in_turn=True, watch=self._watch))
+        except TimeGoesBack as error:
+            file, row = block.place.names()[error.row]
+            raise SourceError(f"{file}, row {row}: {error.why}") from error
+        except ValueError as error:
+            rows, files = block.place.rows, np.unique(block.place.file)
+            where = f"{len(rows):,} shuffled rows"
+            if len(files) == 1:
+                where = f"{files[0]}, rows {rows.min()} to {rows.max()}"
+            raise SourceError(f"{where} could not be learned: {error}") from error
+
+    def _watch(self, before: State, piece: Block, after: State, found: Innovations | None) -> None:
+        """Note the outliers among the rows that have been learned, and their errors up to each point of the history."""
+        if self.log is not None:
+            self.log.watch(before, piece, after)
+        if found is None:
+            return
+        history, start, settings = self.record.history, 0, before.settings
+        none = Tracking.none(likelihood=settings.likelihood)
+        while start < len(piece):
+            stop = len(piece)
+            if found.given is None:  # innovations of a bank are not cut
+                stop = min(stop, start + history.until_next(self.learned, self.end - self.learned))
+            part, some = piece.part(start, stop), found.part(start, stop) if stop - start < len(piece) else found
+            rows = part if settings.fills_gaps else replace(part, X=None)  # without which scores are faster
+            scored = none.scored(settings, rows, some, settings.counts(part.weights))
+            self.sums = self.sums + history_sums(scored.score)
+            self.learned, start = self.learned + part.count, stop
+            history = history.after(self.learned, self.sums)
+        self.record = replace(self.record, history=history)
