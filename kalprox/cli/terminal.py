@@ -10,21 +10,22 @@ import time
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
+from shutil import get_terminal_size
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from kalprox.base.files import open_locked
-from kalprox.base.text import plain_number, printable
+from kalprox.base.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as RichProgress
 
+    from kalprox.display.tables import Table
     from kalprox.jobs.fit import Progress
     from kalprox.learning.headline import Headline
-    from kalprox.pages import Table
     from kalprox.sources.notes import Notes
 
 __all__ = ["EVENTS", "Reporter", "echo", "end_strictly", "events_of", "rows_bar", "show_table"]
@@ -50,6 +51,7 @@ EVENTS = {
     "failed": "`error`, the message",
 }
 _LINE_INTERVAL = 5.0  # seconds between two lines of text
+_WIDTH = 120  # columns of tables where there is no terminal
 _EVENT_INTERVAL = 0.5  # seconds between two progress events
 
 
@@ -200,40 +202,9 @@ def rows_bar(console: "Console") -> "RichProgress":
     )
 
 
-_NAME = 8  # characters that a name has at least on a line of a table, however narrow the terminal is
-_WIDEST = 10_000  # characters of a line
-
-
 def show_table(table: "Table") -> None:
     """Print a table after an empty line."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.measure import Measurement
-    from rich.table import Table as Grid
-    from rich.text import Text
+    from kalprox.display.tables import as_text
 
-    caption = Text(printable(table.caption)) if table.caption else None
-    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0, caption=caption, caption_justify="left")
-    for name, cells in zip(table.columns, zip(*table.rows, strict=True) if table.rows else (), strict=False):
-        number = any(isinstance(cell, int | float) for cell in cells)
-        header, width = escape(printable(name, keep="")), max(len(_cell(cell)) for cell in cells)
-        if number:
-            grid.add_column(header, justify="right", no_wrap=True)
-        else:
-            grid.add_column(header, overflow="fold", min_width=min(width, _NAME))
-    for row in table.rows:
-        grid.add_row(*(Text(_cell(cell)) for cell in row))
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), grid).minimum
-    if needed > console.width:  # nothing is cut off: the terminal continues lines below
-        console = Console(width=needed)
-    with console.capture() as shown:  # rich would end the process if the reader of a pipe has gone
-        console.print(grid)
-    print(f"\n{shown.get()}", end="", flush=True)
-
-
-def _cell(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return printable(value or "", keep="")
-    return f"{value:,}" if isinstance(value, int) else plain_number(value)
+    width = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    print(f"\n{as_text(table, width)}", flush=True)

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 from kalprox.base.arrays import Array
 from kalprox.base.text import printable
+from kalprox.display.tables import Table, cell_text
 
-__all__ = ["card", "facts", "first_rows", "footnotes", "progress", "table"]
+__all__ = ["card", "facts", "first_rows", "progress", "table", "whole_table"]
 
 MAX_ROWS = 8  # of the coefficients
 _LEFT, _RIGHT = "text-align:left", "text-align:right"
@@ -60,9 +61,10 @@ def _number(value: float) -> str:
     return "undetermined" if math.isinf(value) else "unknown" if math.isnan(value) else f"{value:.4g}"
 
 
-def footnotes(texts: Sequence[str]) -> str:
-    """Return numbered notes; nothing if there are none."""
-    return f"<ol>{''.join(f'<li>{_escaped(text)}</li>' for text in texts)}</ol>" if texts else ""
+def whole_table(whole: Table) -> str:
+    """Return a table of text and numbers with its caption."""
+    rows = [[*map(cell_text, row)] for row in whole.rows]
+    return table(whole.columns, rows) + f"<div>{_escaped(whole.caption)}</div>" * bool(whole.caption)
 
 
 def progress(title: str, done: float, total: float | None, spent: float, left: float | None) -> dict[str, str]:

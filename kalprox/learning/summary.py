@@ -1,10 +1,9 @@
 """The summary of a fitted model: its coefficients with standard errors, intervals and tests, and what describes it."""
 
-import textwrap
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_level
-from kalprox.base.text import printable
+from kalprox.display.html import card, whole_table
+from kalprox.display.tables import Table, as_text
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import doubt_of_weights, equal_clusters
 from kalprox.learning.learner import Learner
@@ -31,9 +31,8 @@ __all__ = [
     "frame_of",
 ]
 
-WIDTH = 80  # characters of a line of text
-_COLUMNS = {"coef": 11, "se": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
-_NAME = WIDTH - sum(_COLUMNS.values())
+_WIDTH = 80  # characters of a line of text
+_COLUMNS = "coef", "se", "t", "p", "low", "high"
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
 _LEAST_SHOWN = 0.01  # the smallest weight of a way to forget that is shown
 _FEW = 20  # clusters, below which it matters that they are unequal
@@ -68,6 +67,10 @@ class Summary:
         The degrees of freedom of t.
     level : float
         The level of the intervals.
+    effect : array
+        |coefficient| times the standard deviation of its column; NaN for an intercept.
+    exact_zero : array of bool
+        Whether the penalty has set the coefficient to zero.
     rows, rejected : int
         The numbers of rows learned and rejected.
     r2, edf, log_evidence, noise_var, noise_dof : float or array of shape (k,)
@@ -75,8 +78,10 @@ class Summary:
         freedom with the intercept, the log evidence, and the noise variance with its degrees of freedom.
     facts : dict of str to str
         What the text says about the model.
+    notes_on : dict of str to list of str
+        Footnotes on the "coefficients" and on the "fit": what the numbers assume, and why some are missing.
     notes : list of str
-        Footnotes: what the numbers assume, and why some are missing.
+        All of them.
     """
 
     names: list[str]
@@ -89,6 +94,8 @@ class Summary:
     p: Array
     dof: Any
     level: float
+    effect: Array
+    exact_zero: Array
     rows: int
     rejected: int
     r2: Any
@@ -97,7 +104,7 @@ class Summary:
     noise_var: Any
     noise_dof: Any
     facts: dict[str, str]
-    notes: list[str]
+    notes_on: dict[str, list[str]]
 
     @classmethod
     def of(
@@ -129,15 +136,16 @@ class Summary:
             The names of the classes, if the target has classes.
         """
         check_level(level)
-        belief = learner.belief
+        belief, own = learner.belief, learner.settings.function is not None
         has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
         with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
             coef, std, ends, dof = _read(belief, level)
         why = belief.why_no_std or belief.noise.reason or doubt_of_weights(belief.settings) or belief.std_doubt
-        notes: list[str] = [why] if why else []
+        notes, of_fit = [why] if why else [], list[str]()
         t, p = _tests(belief, coef, std, dof, notes)
-        r2, edf, evidence = _of_fit(belief, notes)
+        _about_intervals(belief, notes)
+        r2, edf, evidence = _of_fit(belief, of_fit)
         k = len(coef) if coef.ndim == 2 else None
         rejected = learner.n_rejected if rejected is None else rejected
         converged = "converged" if belief.converged else f"not converged{': ' * bool(belief.message)}{belief.message}"
@@ -145,7 +153,7 @@ class Summary:
             "target": target or ("" if k is None else f"{k} targets"),
             "rows learned": f"{learner.n_rows:,}",
             "rows rejected": f"{rejected:,}",
-            "parameters" if learner.settings.function is not None else "columns": f"{len(names) - has_intercept:,}"
+            "parameters" if own else "columns": f"{len(names) - has_intercept:,}"
             + (", and an intercept" if has_intercept else ""),
             **_about_likelihood(belief, classes),
             "penalty": about_penalty(belief),
@@ -158,8 +166,11 @@ class Summary:
             "passes": f"{belief.n_passes:,}, {converged}",
             "change points": about_changes(learner),
         }
-        columns = dict(zip(("coef", "se", "t", "p", "low", "high"), (coef, std, t, p, *ends), strict=True))
-        _about_intervals(belief, notes)
+        columns = dict(zip(_COLUMNS, (coef, std, t, p, *ends), strict=True))
+        columns["effect"], columns["exact_zero"] = np.asarray(belief.effects), np.asarray(belief.exact_zeros)
+        if has_intercept:
+            columns["effect"] = np.insert(columns["effect"], 0, np.nan, axis=-1)
+            columns["exact_zero"] = np.insert(columns["exact_zero"], 0, False, axis=-1)
         return cls(
             names=names * (k or 1),
             targets=None if k is None else [one for one in classes or [f"y{j}" for j in range(k)] for _ in names],
@@ -174,8 +185,12 @@ class Summary:
             noise_var=np.asarray(belief.noise.variance)[()],
             noise_dof=np.asarray(belief.noise.dof)[()],
             facts={name: value for name, value in facts.items() if value},
-            notes=notes,
+            notes_on={"coefficients": notes, "fit": of_fit},
         )
+
+    @property
+    def notes(self) -> list[str]:
+        return [note for notes in self.notes_on.values() for note in notes]
 
     def to_frame(self, kind: str = "pandas") -> Any:
         """Return the table of the coefficients as a data frame of pandas or polars.
@@ -194,54 +209,86 @@ class Summary:
         columns |= {"name": self.names} | {name: getattr(self, name) for name in _COLUMNS}
         return frame_of(columns, kind)
 
+    def about_model(self, more: Mapping[str, str] = MappingProxyType({})) -> Table:
+        """Return the facts about the model as a table, followed by `more`."""
+        facts = {**self.facts, **more}
+        return Table(["property", "value"], list(map(list, facts.items())), "\n".join(self.notes_on["fit"]))
+
+    def about_coefficients(self, top: int | None = None, references: str = "") -> Table:
+        """Return the table of the coefficients that the text, pages and commands show.
+
+        Parameters
+        ----------
+        top : int, optional
+            Show only the `top` coefficients with the largest effects; their numbers stay those of the columns.
+        references : str
+            What the coefficients of levels are differences from, in a sentence.
+        """
+        own = "parameters" in self.facts
+        kind = [] if self.targets is None else ["class" if "classes" in self.facts else "target"]
+        size = len(self.names) // len(dict.fromkeys(self.targets or [""]))
+        terms = np.flatnonzero(~np.isnan(self.effect))  # all but intercepts, which have the number 0
+        left_out = np.argsort(-self.effect[terms], kind="stable")[len(terms) if top is None else top :]
+        rows: list[list[Any]] = []
+        for i in np.delete(np.arange(len(self.names)), terms[left_out]).tolist():
+            target = [] if self.targets is None else [self.targets[i]]
+            cells = [i % size + (len(terms) == len(self.names)), *target, self.names[i], *self._cells(i)]
+            rows.append(cells[: len(cells) - own])
+        notes = [self._whose, *self.notes_on["coefficients"]]
+        if any("unbounded" in row for row in rows):
+            notes.append("An interval is unbounded where the rows alone do not determine the coefficient.")
+        notes += [references] if references else []
+        notes += [] if own else ["The effect is |coefficient| times the standard deviation of the column."]
+        if kind == ["class"]:
+            notes.append("The coefficients of a class move its linear predictor; over all classes they add up to 0.")
+        if len(left_out):
+            shown = len(terms) - len(left_out)
+            notes.append(f"The {shown:,} with the largest effects, of {len(terms):,}, are shown.")
+        header = ["#", *kind, "parameter" if own else "column", *self.heads, *([] if own else ["effect"])]
+        return Table(header, rows, "\n".join(notes))
+
+    @property
+    def _whose(self) -> str:
+        """What the intervals are, in a sentence."""
+        kind, whose = self.facts["standard errors"].split(" ")[0], ""
+        if DEBIASED not in self.notes:
+            whose = ", those of the posterior" if kind == "model" else f", from {kind} standard errors"
+            whose += ", for one look at it"
+        return f"Coefficients with {100 * self.level:.4g}% intervals{whose}."
+
+    def _cells(self, i: int) -> list[Any]:
+        """Return the numbers of a coefficient, with words where there are none."""
+        coef, se, t, p, low, high = (float(getattr(self, name)[i]) for name in _COLUMNS)
+        spread: list[Any] = [se, low, high]
+        if np.isinf(se):
+            spread = ["undetermined", None, None]
+        elif np.isnan(se) or np.isnan(low):
+            spread = ["unknown", None, None]
+        elif np.isinf(low):
+            spread[1:] = ["unbounded", "unbounded"]
+        tests = [None if np.isnan(t) else _three_digits(t), None if np.isnan(p) else _three_digits(p)]
+        if p < TINY:
+            tests[1] = f"<{TINY:.0e}"
+        effect = None if np.isnan(self.effect[i]) else _three_digits(self.effect[i])
+        return [coef, spread[0], *tests, *spread[1:], "0 (exact)" if self.exact_zero[i] else effect]
+
+    @property
+    def _tables(self) -> tuple[Table, Table]:
+        return self.about_model(), self.about_coefficients(_MAX_ROWS)
+
     def __str__(self) -> str:
-        width = max(map(len, self.facts))
-        lines: list[str] = []
-        for name, value in self.facts.items():
-            lines += _wrapped(f"{name:<{width}}  {printable(value, keep='')}", " " * (width + 2))
-        rule = "-" * WIDTH
-        lines += [rule, *(_line(row) for row in [("", *self.heads), *self._rows()]), rule]
-        for number, note in enumerate(self.notes, 1):
-            lines += _wrapped(f"[{number}] {printable(note, keep='')}", "    ")
-        return "\n".join(lines)
+        return "\n\n".join(as_text(table, _WIDTH) for table in self._tables)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from kalprox.display.html import card, facts, footnotes, table
-
-        return card("", facts(self.facts), table(("", *self.heads), self._rows()), footnotes(self.notes))
+        return card("", *map(whole_table, self._tables))
 
     @property
     def heads(self) -> tuple[str, ...]:
         """The headings of the numbers of a coefficient."""
         low, high = (f"{100 * share:.4g}%" for share in ((1 - self.level) / 2, (1 + self.level) / 2))
         return "coef", "se", "t", "p", low, high
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        """The rows of the table: a name and its cells, or one cell as wide as the table."""
-        rows: list[tuple[str, ...]] = []
-        targets = list(dict.fromkeys(self.targets or [""]))
-        size = len(self.names) // len(targets)
-        for number, target in enumerate(targets):
-            first = number * size
-            rows += [(f"target {target}",)] if target else []
-            rows += [(self.names[i], *self._cells(i)) for i in range(first, first + min(size, _MAX_ROWS))]
-            if size > _MAX_ROWS:
-                rows.append((f"... and {size - _MAX_ROWS:,} more; to_frame() has all of them",))
-        return rows
-
-    def _cells(self, i: int) -> list[str]:
-        numbers = {name: float(getattr(self, name)[i]) for name in _COLUMNS}
-        digits = {"t": 3, "p": 3}
-        texts = {name: _number(value, digits.get(name, 4)) for name, value in numbers.items()}
-        if np.isinf(numbers["se"]):
-            texts |= {"se": "undeterm.", "low": "", "high": ""}
-        elif np.isinf(numbers["low"]):
-            texts |= {"low": "unbounded", "high": "unbounded"}
-        if numbers["p"] < TINY:
-            texts["p"] = f"<{TINY:.0e}"
-        return list(texts.values())
 
 
 def about_penalty(belief: Belief) -> str:
@@ -487,35 +534,5 @@ def _numbers(value: Any) -> str:
     return ", ".join("-" if np.isnan(v) else f"{v:,.6g}" for v in values)
 
 
-def _number(value: float, digits: int) -> str:
-    return "" if np.isnan(value) else f"{value:.{digits}g}"
-
-
-def _width(text: str) -> int:
-    """The number of columns that a terminal needs for a text."""
-    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
-
-
-def _cut(text: str, width: int) -> str:
-    """The text if it fits in `width` columns, else its beginning and its end."""
-    if _width(text) <= width:
-        return text
-    start, end = text, ""
-    while _width(start) + _width(end) > width - 2:
-        start, end = start[:-1], (text[-len(end) - 1 :] if _width(end) < width // 3 else end)
-    return f"{start}..{end}"
-
-
-def _line(row: Sequence[str]) -> str:
-    """A row of the table as a line of text."""
-    name, *cells = (printable(text, keep="") for text in row)
-    if not cells:
-        return _cut(name, WIDTH)
-    name = _cut(name, _NAME - 1)
-    padding = " " * (_NAME - _width(name))
-    return name + padding + "".join(f"{cell:>{size}}" for cell, size in zip(cells, _COLUMNS.values(), strict=True))
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    """The text in lines; all but the first are indented."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent)
+def _three_digits(value: float) -> Any:
+    return float(f"{value:.3g}")

@@ -5,8 +5,9 @@ templates in `templates/`, `formatting` formats tables for them. `figures` defin
 `kalprox.display` has the plots that a figure may contain, and their style.
 """
 
+from kalprox.display.tables import Table
 from kalprox.pages.figures import Figure, write
-from kalprox.pages.page import Page, Section, Table
+from kalprox.pages.page import Page, Section
 from kalprox.pages.writing import require_report_packages, write_page
 
 __all__ = ["Figure", "Page", "Section", "Table", "require_report_packages", "write", "write_page"]

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from kalprox.base.text import printable
-from kalprox.pages.page import Table
+from kalprox.display.tables import Table
 
 __all__ = ["LONG", "MINUS", "TIMES", "cells", "marked_up", "number", "paragraphs"]
 

@@ -4,36 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kalprox.display.tables import Table
 from kalprox.pages.figures import Figure
 
-__all__ = ["Page", "Section", "Table"]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of numbers and text.
-
-    Parameters
-    ----------
-    columns : list of str
-        The headings.
-    rows : list of lists
-        One cell per column: a number, which is shown with three significant digits, text, a boolean, or None for an
-        empty cell. Columns that contain mostly numbers are aligned to the right.
-    caption : str
-    """
-
-    columns: list[str]
-    rows: list[list[Any]]
-    caption: str = ""
-
-    def __post_init__(self) -> None:
-        for i, row in enumerate(self.rows):
-            if len(row) != len(self.columns):
-                raise ValueError(
-                    f"each row must have one cell for each of the {len(self.columns)} columns; "
-                    f"rows[{i}] has {len(row)}."
-                )
+__all__ = ["Page", "Section"]
 
 
 @dataclass(frozen=True)

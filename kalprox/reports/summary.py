@@ -3,13 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from kalprox.base.text import MAX_NAME, code, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.saving import n_held
-from kalprox.learning.summary import DEBIASED, TINY
 from kalprox.pages import Table
 from kalprox.sources.formula import FormulaColumns
 
@@ -45,13 +42,10 @@ def tables(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -
 
 def overview(fitted: TableModel) -> Table:
     """The facts of the summary, the columns with a role, and what the model file holds of rows."""
-    columns, found = fitted.columns, fitted.summary()
-    roles = {name: getattr(columns, name, None) for name in ("formula", "offset", "exposure", "time")}
-    told = {"target": str(columns.target), **{name: value for name, value in roles.items() if value is not None}}
-    told |= found.facts | {"values of rows in the file": contents(fitted)}
-    about = ("R2", "The effective", "There is no log evidence", "The noise is integrated")
-    notes = [note for note in found.notes if note.startswith(about)]
-    return Table(["property", "value"], list(map(list, told.items())), " ".join(["The fitted model.", *notes]))
+    roles = {name: getattr(fitted.columns, name, None) for name in ("formula", "offset", "exposure", "time")}
+    more = {name: value for name, value in roles.items() if value is not None}
+    table = fitted.summary().about_model(more | {"values of rows in the file": contents(fitted)})
+    return replace(table, caption=f"The fitted model.\n{table.caption}".rstrip())
 
 
 def contents(fitted: TableModel) -> str:
@@ -75,69 +69,14 @@ def contents(fitted: TableModel) -> str:
 
 
 def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -> Table:
-    """The intercept and the coefficients with standard errors and intervals, in the order of the columns of X.
-
-    With `top`, only the coefficients with the largest effects are shown; their numbers stay those of the columns.
-    """
-    belief, columns, cov = fitted.belief, fitted.coef_names, fitted.learner.settings.coef_cov
-    found, effect, zero = fitted.summary(level), np.ravel(belief.effects), np.ravel(belief.exact_zeros)
-    shown = np.sort(np.argsort(-effect, kind="stable")[:top])
-    outputs, d = effect.size // len(columns), len(columns)
-    first = len(found.names) // outputs - d  # 1 with an intercept
-    kinds = [[name] for name in fitted.columns.classes] if outputs > 1 else [[]]
-
-    def cells(i: int) -> list[Any]:
-        tests: list[Any] = [None if np.isnan(value) else _three_digits(value) for value in (found.t[i], found.p[i])]
-        tests[1] = f"<{TINY:.0e}" if found.p[i] < TINY else tests[1]
-        se, low, high = _uncertainty(*(float(a[i]) for a in (found.se, found.low, found.high)))
-        return [float(found.coef[i]), se, *tests, low, high]
-
-    rows: list[list[Any]] = []
-    for c, kind in enumerate(kinds):
-        start = c * (first + d)
-        rows += [[0, *kind, "intercept", *cells(start), None]] if first else []
-        for at in shown[shown // d == c]:
-            j = int(at) % d
-            size = "0 (exact)" if zero[at] else _three_digits(effect[at])
-            rows.append([j + 1, *kind, columns[j], *cells(start + first + j), size])
-    caption = f"Coefficients with {100 * level:.4g}% intervals"
-    if not belief.debiased:
-        whose = "those of the posterior" if cov == "model" else f"from {cov} standard errors"
-        caption += f", {whose}, for one look at it"
-    caption += ". "
-    about = "t and p are empty", DEBIASED
-    notes = [note for note in found.notes if note == belief.interval_doubt or note.startswith(about)]
-    caption += "".join(f"{note} " for note in notes)
-    if any("unbounded" in row for row in rows):
-        caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
-    own = belief.settings.function is not None  # a function, whose parameters have no columns
-    caption += about_levels(fitted)
-    caption += "" if own else "The effect is |coefficient| times the standard deviation of the column."
-    if outputs > 1:
-        caption += " The coefficients of a class move its own linear predictor; over all classes they add up to 0."
-    if len(shown) < effect.size:
-        caption += f" The {len(shown):,} with the largest effects, of {effect.size:,}, are shown."
-    of = "parameter" if own else "column"
-    header = ["#", *(["class"] if outputs > 1 else []), of, *found.heads, "effect"]
-    return Table(header[:-1], [row[:-1] for row in rows], caption) if own else Table(header, rows, caption)
+    """The coefficients with standard errors and intervals; see `kalprox.learning.summary.Summary`."""
+    return fitted.summary(level).about_coefficients(top, about_levels(fitted).rstrip())
 
 
 def about_levels(fitted: TableModel) -> str:
     """What the coefficients of levels are differences from, as a sentence with a blank after it; "" without levels."""
     against = [f"{plain(name)} against {plain(level)}" for name, level in fitted.columns.references.items()]
     return f"The coefficients of levels are differences: {', '.join(against)}. " if against else ""
-
-
-def _three_digits(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
-def _uncertainty(std: float, low: float, high: float) -> list[Any]:
-    if np.isinf(std):
-        return ["undetermined", None, None]
-    if np.isnan(std) or np.isnan(low):
-        return ["unknown", None, None]
-    return [std, "unbounded", "unbounded"] if np.isinf(low) else [std, low, high]
 
 
 def calibration(fitted: TableModel) -> Table:

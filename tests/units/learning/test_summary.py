@@ -8,6 +8,8 @@ import statsmodels.api as sm
 from data import linear
 
 from kalprox import KalproxRegressor
+from kalprox.display.html import whole_table
+from kalprox.display.tables import as_text, width_of
 from kalprox.learning import summary as module
 from kalprox.likelihoods import Gaussian
 from kalprox.linalg.factor import Factor
@@ -97,7 +99,7 @@ def test_a_constant_target_and_undetermined_columns_are_said():
     assert np.isnan(found.r2) and "R2 is empty: the target is constant." in found.notes
     X[:, 1] = X[:, 2]
     found = KalproxRegressor(penalty=None).fit(X, X[:, 0]).summary()
-    assert "undeterm." in str(found) and any(note.startswith("Undetermined") for note in found.notes)
+    assert "undetermined" in str(found) and any(note.startswith("Undetermined") for note in found.notes)
     assert np.isnan(found.t[2:]).all() and np.isfinite(found.r2)
 
 
@@ -106,9 +108,10 @@ def test_the_text_fits_in_80_columns_and_html_is_escaped():
     X, y = linear(400, 100)[:2]
     found = KalproxRegressor(penalty="ridge").fit(pd.DataFrame(X * 1e-9, columns=names), -1e12 * y).summary()
     text = str(found)
-    assert all(module._width(line) <= 80 for line in text.splitlines())
-    assert "\x1b" not in text and "... and 41 more; to_frame() has all of them" in text
-    html = found._repr_html_()
+    assert all(width_of(line) <= 80 for line in text.splitlines())
+    assert "\x1b" not in text and "The 60 with the largest effects, of 100, are shown" in text
+    assert all(width_of(line) <= 80 for line in as_text(found.about_coefficients(), 80).splitlines())
+    html = found._repr_html_() + whole_table(found.about_coefficients())
     assert "<script>" not in html and "&lt;script&gt;" in html and repr(found) == text
 
 
@@ -118,7 +121,7 @@ def test_several_targets_have_a_table_each():
     found, one = model.summary(), KalproxRegressor(penalty=None).fit(X, y).summary()
     np.testing.assert_allclose(found.t, [*one.t, *-one.t], rtol=1e-9)
     np.testing.assert_allclose(found.r2, [one.r2] * 2, rtol=1e-9)
-    assert list(model.to_frame()["target"]) == ["y0"] * 4 + ["y1"] * 4 and "target y1" in str(found)
+    assert list(model.to_frame()["target"]) == ["y0"] * 4 + ["y1"] * 4 and " y1 " in str(found)
 
 
 @pytest.mark.parametrize("library", [pd, pl])
