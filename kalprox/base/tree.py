@@ -11,7 +11,7 @@ that in a method `_check_restored`.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -302,54 +302,52 @@ def grown(state: T, more: int, outputs: int = 1) -> T:
     return wider
 
 
+def _grown(state: Any, more: dict[str, int]) -> Any:
+    def padded(value: Any, role: Role) -> Any:
+        return None if role.derived else _padded(value, role, more)
+
+    def inside(one: Any, role: Role) -> Any:
+        if role.derived:
+            return None
+        inner = {"d": sum(more.get(part, 0) for part in role.of.split("+")), "p": more["p"]}
+        return one.with_features(inner["d"]) if hasattr(one, "with_features") else _grown(one, inner)
+
+    return _mapped(state, padded, inside)
+
+
 def released(state: T) -> T:
     """Return the state without values of single rows: fields that hold rows are emptied."""
 
     def empty(value: Any, role: Role) -> Any:
         return value[:0] if role.rows and value is not None else value
 
-    without: T = _mapped(empty, state, "without_rows")
+    def inside(one: Any, _: Role) -> Any:
+        return one.without_rows() if hasattr(one, "without_rows") else released(one)
+
+    without: T = _mapped(state, empty, inside)
     return without
 
 
 def copied(state: T) -> T:
     """Return a state that shares no array with this one."""
 
-    def copy(value: Any, role: Role) -> Any:
+    def copy(value: Any, _: Role) -> Any:
         return value.copy("K") if isinstance(value, np.ndarray) else value
 
-    new: T = _mapped(copy, state)
+    new: T = _mapped(state, copy, lambda one, _: copied(one))
     return new
 
 
-def _grown(state: Any, more: dict[str, int]) -> Any:
+def _mapped(state: Any, of_leaf: Callable[[Any, Role], Any], of_state: Callable[[Any, Role], Any]) -> Any:
+    """Return the state with the values of two functions in its fields: of the states in them, and of all else."""
     changes: dict[str, Any] = {}
     for key, role in _roles(_kind(state)).items():
-        value = getattr(state, key)
-        if role.derived:
-            changes[key] = None
-        elif not role.given:
-            inner = {"d": sum(more.get(part, 0) for part in role.of.split("+")), "p": more["p"]}
-            changes[key] = _each(value, partial(_grown_inside, more=inner), partial(_padded, role=role, more=more))
-    return _changed(state, changes)
-
-
-def _grown_inside(state: Any, more: dict[str, int]) -> Any:
-    return state.with_features(more["d"]) if hasattr(state, "with_features") else _grown(state, more)
-
-
-def _mapped(f: Callable[..., Any], state: Any, own: str = "") -> Any:
-    """Apply f(field, role) to the fields of a state; a state inside with a method `own` is mapped by that."""
-    changes = {}
-    for key, role in _roles(_kind(state)).items():
         if not role.given:
-            inside = partial(_mapped_inside, f, own=own)
-            changes[key] = _each(getattr(state, key), inside, partial(f, role=role))
-    return _changed(state, changes)
-
-
-def _mapped_inside(f: Callable[..., Any], state: Any, own: str) -> Any:
-    return getattr(state, own)() if own and hasattr(state, own) else _mapped(f, state, own)
+            value = getattr(state, key)
+            parts = value if type(value) is tuple else (value,)
+            new = tuple(of_state(one, role) if _is_state(one) else of_leaf(one, role) for one in parts)
+            changes[key] = new if type(value) is tuple else new[0]
+    return state._replace(**changes) if hasattr(state, "_replace") else replace(state, **changes)
 
 
 # ---- inside ----------------------------------------------------------------------------------------------
@@ -398,19 +396,6 @@ def _default(kind: Any, key: str) -> Any:
         return kind._field_defaults.get(key, MISSING)
     found = next(f for f in fields(kind) if f.name == key)
     return found.default if found.default_factory is MISSING else found.default_factory
-
-
-def _changed(state: Any, changes: dict[str, Any]) -> Any:
-    return state._replace(**changes) if hasattr(state, "_replace") else replace(state, **changes)
-
-
-def _each(value: Any, of_state: Callable[[Any], Any], of_leaf: Callable[[Any], Any]) -> Any:
-    """Apply one function to the states of a field, and the other one to what is not a state."""
-    if _is_state(value):
-        return of_state(value)
-    if isinstance(value, tuple):
-        return tuple(of_state(one) if _is_state(one) else of_leaf(one) for one in value)
-    return of_leaf(value)
 
 
 def _padded(value: Any, role: Role, more: dict[str, int]) -> Any:
