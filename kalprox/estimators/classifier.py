@@ -303,20 +303,14 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         """
         X = as_frame(X)
         with self._lock:
-            of_table = self._is_raw(X)
-            if y is None and classes is None and of_table:
-                self._classes_of_stream(None)  # raises an error for weights that need all rows
-                return super().partial_fit(X, None, sample_weight, clusters, offset, times=times, keys=keys)
-            mine = vars(self)
-            if "_learner" in mine and sample_weight is None and self.class_weight is None:
-                target = plain_target(y, classes, mine["classes_"])
-                if target is not None:
-                    return super().partial_fit(X, target, None, clusters, offset, times=times, keys=keys)
-            labels = self._classes_of_stream(classes)
-            target, given, names = self._targets_of(y, Given(sample_weight, keys=keys), labels)
-            weights = sample_weight if of_table else given.weights  # see `_weighted_by_class`
-            with self._classes_until_done(*names):
-                return super().partial_fit(X, target, weights, clusters, offset, times=times, keys=keys)
+            of_table, plain = self._is_raw(X), None
+            if "_learner" in vars(self) and sample_weight is None and self.class_weight is None:
+                plain = plain_target(y, classes, self.classes_)
+            if plain is not None:
+                return super().partial_fit(X, plain, None, clusters, offset, times=times, keys=keys)
+            labels, given = self._classes_of_stream(classes), Given(sample_weight, keys=keys)
+            with self._targets(y, given, labels, of_table=of_table) as (target, given):
+                return super().partial_fit(X, target, given.weights, clusters, offset, times=times, keys=keys)
 
     def path(  # type: ignore[override]
         self,
@@ -444,13 +438,8 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         X = as_frame(X)
         with self._lock:
             labels, of_table = self._classes_of_stream(classes), self._is_raw(X)
-            if y is None and of_table:
-                mean, _ = super().prequential(X, None, sample_weight, times, offset=offset)
-            else:
-                targets, given, names = self._targets_of(y, Given(sample_weight), labels)
-                weights = sample_weight if of_table else given.weights  # see `_weighted_by_class`
-                with self._classes_until_done(*names):
-                    mean, _ = super().prequential(X, targets, weights, times, offset=offset)
+            with self._targets(y, Given(sample_weight), labels, of_table=of_table) as (targets, given):
+                mean, _ = super().prequential(X, targets, given.weights, times, offset=offset)
         return mean if mean.ndim == 2 else _of_both(mean)
 
     def _target_classes(self) -> Any:
@@ -476,7 +465,13 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
             )
         return found
 
-    def _targets_of(self, y: Any, given: Given, classes: Any = None) -> tuple[Array, Given, tuple[Any, ...]]:
+    @contextmanager
+    def _targets(
+        self, y: Any, given: Given, classes: Any = None, *, of_table: bool = False
+    ) -> Iterator[tuple[Any, Given]]:
+        if y is None and of_table:
+            yield None, given
+            return
         may_be_missing = self.missing != "raise" or given.keys is not None
         labels, missing = checked_labels(with_nan(y) if may_be_missing else y, may_be_missing=may_be_missing)
         weights = given.weights
@@ -493,7 +488,8 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         if isinstance(self.class_weight, str):
             totals = np.array([rows[labels == label].sum() for label in classes])
             balance = tuple(class_weights(self.class_weight, classes, totals).tolist())
-        return class_targets(labels, missing, classes), given._replace(weights=weights), (classes, balance)
+        with self._classes_until_done(classes, balance):
+            yield class_targets(labels, missing, classes), given if of_table else given._replace(weights=weights)
 
     def _weighted_by_class(self, rows: Rows) -> Rows:
         if self.class_weight is None:

@@ -1,7 +1,9 @@
 """Fits of all rows: `fit`, `refine` and `fit_source`, and the `path` of a penalty."""
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -93,20 +95,26 @@ class Fitting(Streaming):
                 return self._fit_formula(X, y, given)
             if self.engine is not None or is_collection(X):
                 return self._fit_on_engine(X, y, given)
-            y, given, classes = self._targets_of(y, given)
-            with self._classes_until_done(*classes):
+            with self._targets(y, given) as (y, given):
                 return self._fit_rows(X, y, given)
 
-    def _targets_of(self, y: Any, given: Given, classes: Any = None) -> tuple[Any, Given, tuple[Any, ...]]:
-        """Return y and what is given of rows as the learner takes them, and what `_classes_until_done` takes.
+    @contextmanager
+    def _targets(
+        self, y: Any, given: Given, classes: Any = None, *, of_table: bool = False
+    ) -> Iterator[tuple[Any, Given]]:
+        """Yield y as the learner takes it, and what is given of the rows; a classifier has its classes from then on.
 
-        `classes` are the labels of a classifier, unless they are those in y.
+        Parameters
+        ----------
+        y : Any
+            None for a frame `of_table`, with the columns that the model was fitted to, which has its own.
+        given : Given
+            Weights are yielded with those of the classes, but for a frame: see `_weighted_by_class`.
+        classes : array of shape (m,), optional
+            If they are known.
+        of_table : bool
         """
-        return y, given, ()
-
-    def _classes_until_done(self, *classes: Any) -> AbstractContextManager[None]:
-        """Set the classes of a classifier; an exception leaves the model as it was."""
-        return nullcontext()
+        yield y, given
 
     def _fit_rows(self, X: Any, y: Any, given: Given) -> Self:
         """Fit the model to rows in memory with their targets."""
@@ -170,23 +178,13 @@ class Fitting(Streaming):
         X, given = as_frame(X), Given(sample_weight, clusters, offset, exposure, times)
         with self._lock:
             learner = self._fitted.copy()
-            y, given, classes = self._known_targets(X, y, given)
-            with self._classes_until_done(*classes) if classes else nullcontext():
+            with self._targets(y, given, vars(self).get("classes_"), of_table=self._is_raw(X)) as (y, given):
                 settings = self._checked_settings()
                 source, rejected, unlabelled = self._source(X, y, given, settings, reset=False)
                 learner.configure(settings)
                 learner.fit(source, refine=True)
                 learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
                 return self._keep(learner)
-
-    def _known_targets(self, X: Any, y: Any, given: Given) -> tuple[Any, Given, tuple[Any, ...]]:
-        """Return what `_targets_of` does for rows of a fitted model, whose frame may have its own targets."""
-        if not self._is_raw(X):
-            return self._targets_of(y, given, vars(self).get("classes_"))
-        if y is None:
-            return None, given, ()
-        y, _, classes = self._targets_of(y, given, vars(self).get("classes_"))
-        return y, given, classes
 
     def _warn_of_unseen(self, learner: Learner) -> None:
         """Warn if a column had no value in any row of a fit."""
@@ -300,8 +298,7 @@ class Fitting(Streaming):
         labels = codes if known is None else labels_of_targets(codes, known)
         self._new_columns = columns
         try:
-            targets, arrays, classes = self._targets_of(labels, arrays, known)
-            with self._classes_until_done(*classes):
+            with self._targets(labels, arrays, known) as (targets, arrays):
                 self._fit_rows(encoded.X[good], targets, arrays)
         finally:
             del self._new_columns
@@ -378,13 +375,14 @@ class Fitting(Streaming):
                [0.806, 1.438]])
         """
         with self._lock:
-            learner, source = self._fitted.copy(), None
-            X = as_frame(X)
-            if (X is None) is not (y is None) and not (y is None and self._is_raw(X)):
+            X, learner, source = as_frame(X), self._fitted.copy(), None
+            of_table = X is not None and self._is_raw(X)
+            if (X is None) is not (y is None) and not (y is None and of_table):
                 raise ValueError("path needs both X and y, or neither of them.")
             if X is not None:
-                y, given, _ = self._known_targets(X, y, Given(sample_weight, None, offset, exposure, times))
-                source = self._source(X, y, given, learner.settings, reset=False)[0]
+                given, model = Given(sample_weight, None, offset, exposure, times), copy(self)
+                with model._targets(y, given, vars(self).get("classes_"), of_table=of_table) as (y, given):
+                    source = model._source(X, y, given, learner.settings, reset=False)[0]
         path = learner.path(alphas, source)
         names, classes = self._coef_names(learner.belief), self._class_names()
         coef, intercept = self._shown(path.coef, 1), self._shown(path.intercept, 1)
