@@ -13,7 +13,6 @@ from kalprox.calibration.advice import FEWEST_EVENTS
 from kalprox.calibration.blocks import Rows
 from kalprox.calibration.cells import CELLS, Cells, cell_of
 from kalprox.calibration.checks import Check, Stream, correlated, drifting, drifting_slope
-from kalprox.calibration.showing import SIZES
 from kalprox.calibration.sums import Calibration, Findings
 from kalprox.calibration.verdict import Range, Verdict
 from kalprox.predictive import Classes
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["ClassCalibration", "check_probabilities"]
 
 _GROUPS = 5  # of the table in a notebook
-_OF_SCORES, _OF_CLASSES = ("coverage", "pit", "stream"), ("reliability", "roc", "lift")  # kinds of plots
 
 
 @pytree
@@ -76,6 +74,7 @@ much as stated')
     kind: ClassVar[str] = "classes"
     scored: ClassVar[Any] = Classes  # whether the event comes is one of two classes
     event: ClassVar[str] = "the event came"
+    _plots: ClassVar[tuple[str, ...]] = ("reliability", "roc", "lift", *Calibration._plots)
     about_scores: ClassVar[str] = (
         "the mean of -log of the probability of the class that came, the mean squared error of the probabilities, the "
         "share of the rows whose most probable class came, and the area under the ROC curve, for several classes the "
@@ -165,74 +164,22 @@ much as stated')
         ]
         return more, ("rows", "stated", "came", "95% interval"), rows
 
-    def plot(
-        self,
-        ax: "Axes | None" = None,
-        *,
-        kind: str = "reliability",
-        label: str = "observed",
-        number: int | None = None,
-    ) -> "Axes":
-        """Plot how good the stated probabilities are.
+    def _plot_reliability(self, ax: "Axes", label: str, slot: int) -> None:
+        from kalprox.display.readings import reliability
 
-        Parameters
-        ----------
-        ax : Axes, optional
-            The axes of matplotlib to draw on. By default a new figure is made. A second calibration can be drawn on the
-            axes of the first, to compare the two.
-        kind : {"reliability", "roc", "lift", "coverage", "pit", "stream"}
-            "reliability": the share of the events among rows with about the same stated probability, with its 95%
-            interval, against that probability. Calibrated probabilities lie on the diagonal.
+        reliability(ax, *self.reliability()[:4], label=label, slot=slot)
 
-            "roc": the share of the events that are found, against the share of false alarms, for all thresholds.
+    def _plot_roc(self, ax: "Axes", label: str, slot: int, *of: int) -> None:
+        from kalprox.display.readings import roc
 
-            "lift": the share of the events among the rows with the largest probabilities, against the share of these
-            rows; the diagonal is that of rows in random order.
+        false, true, _ = self.roc(*of)
+        area = self.auc[of] if of else self.auc
+        roc(ax, false, true, label=f"{label} (area {area:.3f})", slot=slot)
 
-            "coverage", "pit" and "stream" are about the randomised scores; see `Calibration.plot`.
-        label : str
-            The name of the rows, for the legend.
-        number : int, optional
-            For "roc" and "lift" of several classes: the number of the class, from 0 on, that is the event.
+    def _plot_lift(self, ax: "Axes", label: str, slot: int, *of: int) -> None:
+        from kalprox.display.readings import lift
 
-        Returns
-        -------
-        Axes
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from kalprox.calibration import ClassCalibration
-        >>> from kalprox.predictive import Classes
-        >>> rng = np.random.default_rng(0)
-        >>> p = rng.uniform(size=1000)
-        >>> ax = ClassCalibration().add(Classes(p), rng.random(1000) < p).plot()
-        >>> ax.get_xlabel()
-        'stated probability'
-        """
-        if kind in _OF_SCORES:
-            return super().plot(ax, kind=kind, label=label)
-        if kind not in _OF_CLASSES:
-            raise ValueError(f"kind must be one of {', '.join(map(repr, (*_OF_CLASSES, *_OF_SCORES)))}; got {kind!r}.")
-        of_one = self.of_whole_rows and kind != "reliability"
-        if of_one is (number is None):
-            what = "given: which of the classes is the event" if of_one else "left out: it is for curves of one class"
-            raise ValueError(f"number must be {what}; got kind={kind!r} and number={number!r}.")
-        from kalprox.display import readings
-        from kalprox.display.axes import axes_for, unused_slot
-
-        found: Any = getattr(self, kind)(*(() if number is None else (number,)))
-        ax = axes_for(ax, SIZES[kind])
-        slot = unused_slot(ax)
-        if kind == "reliability":
-            readings.reliability(ax, *found[:4], label=label, slot=slot)
-        elif kind == "roc":
-            area = self.auc if number is None else self.auc[number]
-            readings.roc(ax, found[0], found[1], label=f"{label} (area {area:.3f})", slot=slot)
-        else:
-            readings.lift(ax, found[0], found[1], label=label, slot=slot)
-        ax.legend(fontsize="small", loc="upper left" if kind == "reliability" else "lower right")
-        return ax
+        lift(ax, *self.lift(*of)[:2], label=label, slot=slot)
 
     def verdict(self) -> Verdict:
         """Calibrated, or what is wrong with the probabilities and the one thing to change; with the numbers.

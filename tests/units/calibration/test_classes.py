@@ -152,7 +152,7 @@ def test_mistakes_are_named():
         one.reliability(0)
     with pytest.raises(ValueError, match="number must be given"):
         CategoryCalibration().add(Categories(np.full((2, 2), 0.5)), np.eye(2)).plot(kind="roc")
-    with pytest.raises(ValueError, match="kind must be one of 'reliability', 'roc', 'lift', 'coverage'"):
+    with pytest.raises(ValueError, match="kind must be 'reliability', 'roc', 'lift', 'coverage'"):
         one.plot(kind="bars")
 
 
