@@ -300,6 +300,8 @@ def _checked_sigma(sigma: Any, n: int) -> Array:
 def _joined(found: list[Any], good: Array | None, *, one_dof: bool) -> Any:
     """Return arrays, or predictions, of several blocks as one for all rows, NaN for those that were left out."""
     kind, first = type(found[0]), found[0]
+    if len(found) == 1 and good is None:
+        return first
     if isinstance(first, np.ndarray):
         return _filled(np.concatenate(found), good)
     if kind is Mixture:
