@@ -261,10 +261,13 @@ class RowParser:
         data = record.data.rstrip(b"\r\n")
         if b'"' in data:
             text = io.StringIO(data.decode("utf-8", "surrogateescape"), newline="")
+            limit = csv.field_size_limit(len(data) + 1)
             try:
                 first = next(csv.reader(text, delimiter=self.style.delimiter), [])
-            except csv.Error:  # a cell of more characters than it reads
-                return OpenedRow(record, None, Reason.TOO_LONG)
+            except csv.Error:
+                return OpenedRow(record, None, Reason.TOO_MANY)
+            finally:
+                csv.field_size_limit(limit)
             cells = [cell.encode("utf-8", "surrogateescape") for cell in first]
         else:
             cells = data.split(self.style.delimiter.encode())
