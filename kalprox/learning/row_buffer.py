@@ -52,7 +52,7 @@ class RowBuffer:
         """Return the buffer of the rows saved as "waiting"; raise a ValueError if the shapes do not fit."""
         buffer = cls(d, targets)
         names = [*buffer.columns, *(name for name in (*_ABSENT, "predicted") if f"waiting.{name}" in saved)]
-        columns = {name: saved[f"waiting.{name}"] for name in names}
+        columns = {name: np.ascontiguousarray(saved[f"waiting.{name}"]) for name in names}  # as the kernel reads them
         n = buffer.n = len(columns["y"])
         for name, column in columns.items():
             expect(column.shape == (n, *buffer._shape(name)))

@@ -290,7 +290,8 @@ def test_single_rows_with_weights_are_buffered(settings, kind, first):
         own = {} if kind == "frequency" else {"sigma": w[i : i + 1] ** -0.5}
         predicted.append(np.ravel(single.predict(X[i : i + 1], return_std=True, **own)))
         single.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=w[i : i + 1])
-    assert single._learner.stream._buffer.weighted and len(single._learner.stream._buffer) == 60
+    buffer = single._learner.stream._buffer
+    assert "weights" in buffer.columns and len(buffer) == 60
     batch.partial_fit(X[first:], y[first:], sample_weight=w[first:])
     np.testing.assert_allclose(single.coef_, batch.coef_, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(single.coef_std_, batch.coef_std_, rtol=1e-10)
