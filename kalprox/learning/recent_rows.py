@@ -124,12 +124,8 @@ class RecentRows(LiveRows):
 
     def append(self, rows: Block, *, predict: bool = False) -> Made | None:
         """Append the rows of a batch, all of positive weight; for what is returned see `LiveRows`."""
-        buffer, exact, length, at_once = (
-            self.buffer,
-            self.exact,
-            len(rows.y),
-            self._takes_at_once(rows, predict=predict),
-        )
+        buffer, exact, length = self.buffer, self.exact, len(rows.y)
+        at_once = self._takes_at_once(rows, predict=predict)
         if not at_once:
             check_usable_rows(rows.X, rows.y, rows.weights)
             if rows.times is not None:

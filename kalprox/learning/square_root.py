@@ -364,10 +364,13 @@ class SquareRootFilter(PickledFields):
 
         The variance is rss / dof with dof = rows - rank + tr(L L' H).
         """
-        counts, rss = self.counts, self.kernel.rss if self.targets is not None else self.kernel.rss[0]
-        squares = counts.rows if self.forgetting is None else counts.squares
-        variance, dof, _ = self._noise(counts.rows, squares, rss, self.kernel.trace[0])
-        return variance, float(dof)
+        counts, rss = self.counts, np.maximum(self.kernel.rss if self.targets is not None else self.kernel.rss[0], 0.0)
+        if self.noise_var is not None:
+            return np.full(np.shape(rss), self.noise_var), math.inf
+        fading = 1.0 if self.forgetting is None or not counts.rows else counts.squares / counts.rows
+        rows = counts.rows / fading
+        dof = rows - self.L.shape[1] + float(self.kernel.trace[0])
+        return rss / fading / (dof if dof > _ROUNDING * rows else math.nan), dof
 
     def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
         """Return the noise variance, its degrees of freedom, and squares / rows.
