@@ -7,7 +7,7 @@ is for members of a bank, whose rows fade while the prior does not; `Matched` is
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -137,43 +137,32 @@ class ClassFilter(MatchingFilter):
         problem, shapes (m,) and (m, m), as one array. None, and no update, if one of these is not finite.
         """
         root, m = self.root, len(y)
-        x = root.design.rows(x[None])[0]
-        f, V = self._output(x)
-        S = V @ V.T
-        if spread(S) > _WIDE:
-            targets, rows = (a[None] for a in _at_mode(y, f, S))
+        f, S = self._outputs(x[None])
+        if spread(S[0]) > _WIDE:
+            targets, rows = _at_mode(y, f[0], S[0])
         else:
-            targets, rows = self.likelihood.matched_rows(y[None], f[None], np.eye(m)[None], S[None])
-        found = np.concatenate([f, S.ravel(), targets[0], rows[0].ravel()])
+            targets, rows = (a[0] for a in self.likelihood.matched_rows(y[None], f, np.eye(m)[None], S))
+        found = np.concatenate([f[0], S.ravel(), targets, rows.ravel()])
         if not np.isfinite(found).all():
             return None
-        kernel = root.kernel
-        for a, target in zip(rows[0, :-1], targets[0, :-1], strict=True):
-            kernel.row[:] = np.multiply.outer(x, a).ravel()
-            kernel.learn_row(target + a @ f, weight)
+        kernel, inputs = root.kernel, root.design.rows(x[None])[0]
+        for a, target in zip(rows[:-1], targets[:-1], strict=True):
+            kernel.row[:] = np.multiply.outer(inputs, a).ravel()
+            kernel.learn_row(target + a @ f[0], weight)
         root.counts.rows += weight
         return found
 
-    def _output(self, x: Array) -> tuple[Array, Array]:
-        """Return the outputs of an input x of shape (p,), and a root of their covariance, shape (m, r)."""
-        L, p = self.root.L, len(x)
-        return x @ self.root.theta.reshape(p, -1), (x @ L.T.reshape(L.shape[1], p, -1)).T
-
-    def _outputs(self, X: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield the outputs of some rows of X at a time, shape (n, m), and their covariances, shape (n, m, m)."""
-        L = self.root.L
-        for start in range(0, len(X), _CHUNK):
-            inputs = self.root.design.rows(X[start : start + _CHUNK])
-            p = inputs.shape[1]
-            roots = np.tensordot(inputs, L.reshape(p, -1, L.shape[1]), axes=1)
-            yield inputs @ self.root.theta.reshape(p, -1), roots @ roots.swapaxes(-1, -2)
+    def _outputs(self, X: Array) -> tuple[Array, Array]:
+        """Return the outputs of rows of X, shape (n, m), and their covariances, shape (n, m, m)."""
+        inputs, L = self.root.design.rows(X), self.root.L
+        p = inputs.shape[1]
+        roots = np.tensordot(inputs, L.reshape(p, -1, L.shape[1]), axes=1)
+        return inputs @ self.root.theta.reshape(p, -1), roots @ roots.swapaxes(-1, -2)
 
     def predict(self, X: Array, offset: Array | None = None) -> Predictive:
         """Return the predictive distribution for rows of X, which have no offset."""
-        if len(X) == 1:
-            f, V = self._output(self.root.design.rows(X)[0])
-            return self.likelihood.predict(f[None], (V @ V.T)[None], _NOISE)
-        f, S = map(np.concatenate, zip(*self._outputs(X), strict=True))
+        parts = [self._outputs(X[start : start + _CHUNK]) for start in range(0, len(X), _CHUNK)]
+        f, S = map(np.concatenate, zip(*parts, strict=True))
         return self.likelihood.predict(f, S, _NOISE)
 
 

@@ -118,7 +118,6 @@ class RunLengths(PickledFields):
     moments: Array = leaf("3", sign="nonnegative", values="moderate")
 
     def __post_init__(self) -> None:
-        self._work = np.empty_like(self.root)  # memory that is not allocated for each row
         places, m = self.theta.shape
         self._by_kind = np.arange(places).reshape(_kinds(m), -1)
         self._is_new = np.arange(places) < self._by_kind.shape[1]  # began with new coefficients too
@@ -224,49 +223,42 @@ class RunLengths(PickledFields):
 
     def _learn(self, u: Array, y: float, weight: float, count: float, time: float) -> None:
         """`learn` without the compiled kernel."""
-        lead = int(self.weight.argmax())
+        lead = self.lead
         self._begin(lead, time)
         theta, root, rss, dof = self.theta, self.root, self.rss, self.dof
-        v = root.reshape(-1, len(u)).dot(u).reshape(theta.shape)
-        leverage = np.vecdot(v, v)
-        error = y - theta.dot(u)
-        squared = error * error
+        v, error = root @ u, y - theta @ u
+        leverage, squared = np.vecdot(v, v), error**2
         s, after = 1 + weight * leverage, dof + count
-        far_from_lead = weight * squared[lead] * dof[lead] / (s[lead] * rss[lead])
         log_p = gammaln(after / 2) - gammaln(dof / 2)
-        log_p -= 0.5 * (np.log(s) + after * np.log(rss + squared * (weight / s)) - dof * np.log(rss))
+        log_p -= 0.5 * (np.log(s) + after * np.log(rss + squared * weight / s) - dof * np.log(rss))
+        w, counted, power = np.full(len(s), weight), np.full(len(s), count), 1.0
         if self.outliers > 0:
-            power = self.power
+            power, far = self.power, weight * squared * dof / (s * rss)
             scale = _OUTLIER_SCALE * math.sqrt(rss[lead] / dof[lead] * count / weight)
             # A factor of (weight / count / pi)^(count / 2) is left out of all densities.
             cauchy = math.log(scale * (1 + (float(error[lead]) / scale) ** 2) * math.sqrt(math.pi * weight / count))
             log_p += math.log1p(-self.outliers)
             either = np.logaddexp(log_p, math.log(self.outliers) - count * cauchy)
             good = np.exp(log_p - either)  # the probability that the row is no outlier of the run
-            self._count(far_from_lead)
+            self._count(far[lead])
             share = (1 - float(good[lead]) - self.outliers) / (_OUTLIER_ROWS + self.rows)
             self.outliers = max(self.outliers + share, _FEWEST_OUTLIERS)
             log_p, w, counted = either, weight * good, count * good
+            # Young runs, with fewer rows than coefficients, explain rows that surprise them by coefficients, not noise.
             young = (self.rows - self.start < len(u)) & self._is_new
-            far = weight * squared * dof * young / (s * rss)
-            if far.max() > _SURPRISE:
-                self._widen(far, v, leverage)
-            s = 1 + w * leverage
-        else:
-            w, counted, power = np.full(len(s), weight), count, 1.0
-        gain = np.matmul(v[:, None, :], root)[:, 0]
+            wider = np.where(young, np.maximum(far / _SURPRISE, 1.0), 1.0)
+            root *= np.sqrt(wider)[:, None, None]
+            v *= np.sqrt(wider)[:, None]
+            s = 1 + w * leverage * wider
         w /= s
+        gain = (v[:, None] @ root)[:, 0]
         theta += gain * (w * error)[:, None]
-        v *= (w / (1 + 1 / np.sqrt(s)))[:, None]  # Potter's update
-        root -= np.multiply(v[:, :, None], gain[:, None, :], out=self._work)
-        rss += squared * w
+        root -= (v * (w / (1 + 1 / np.sqrt(s)))[:, None])[:, :, None] * gain[:, None]  # Potter's update
         dof += counted
-        np.maximum(rss, dof * _SMALLEST, out=rss)
+        rss[:] = np.maximum(rss + squared * w, dof * _SMALLEST)
         self.size += counted
         log_p *= power
-        full = self.weight.min() > 0
-        log_p -= log_p.max() if full else log_p[self.weight > 0].max()
-        self.weight *= np.exp(np.minimum(log_p, 0.0, out=log_p))
+        self.weight *= np.exp(np.minimum(log_p - log_p[self.weight > 0].max(), 0.0))
         self.weight /= self.weight.sum()
         self._make_room()
 
@@ -289,17 +281,6 @@ class RunLengths(PickledFields):
         """Count squared errors, in units of their variance, for `power`; none that are surely outliers."""
         some = np.extract(squared <= _FARTHEST, squared)
         self.moments += np.array([len(some), some.sum(), (some * some).sum()])
-
-    def _widen(self, far: Array, v: Array, leverage: Array) -> None:
-        """Let young runs, with fewer rows than coefficients, explain surprising rows by coefficients, not by noise.
-
-        `far` is the squared error of each run in units of its variance. What was computed from the roots is updated.
-        """
-        for k in np.flatnonzero(far > _SURPRISE):
-            factor = far[k] / _SURPRISE
-            self.root[k] *= factor**0.5
-            v[k] *= factor**0.5
-            leverage[k] *= factor
 
     def _begin(self, lead: int, time: float) -> None:
         """Let runs begin with the next row, in free places, from what the most probable run knows: one of each kind."""
