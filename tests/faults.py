@@ -130,8 +130,8 @@ FAULTS = (
     Fault(
         "the bank mixes without its past",
         "learning/mixed.py",
-        "w = _sharing(len(p), count) @ (self.joint * p).ravel()",
-        "w = _sharing(len(p), count) @ (0 * self.joint + p).ravel()",
+        "after = shared @ (w * said)",
+        "after = shared @ (0 * w + said)",
         "test_drifting_rows.py",
     ),
     Fault(

@@ -269,7 +269,11 @@ def refine(
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
-    kind = Problem if dense else _of_structure(form)
+    kind: Callable[..., Problem] = Problem
+    if not dense:
+        from kalprox.large.refinement import MatrixFreeProblem
+
+        kind = partial(MatrixFreeProblem, form)
     from kalprox.engines.opening import opened_source  # a command on one machine does without
 
     with opened_source(source, engine) as opened, progress_bar("passes", shown=progress) as watch:
@@ -295,13 +299,6 @@ def refine(
         sums=point.sums,
         products=problem.products,
     )
-
-
-def _of_structure(structure: Structure) -> Callable[..., Problem]:
-    """Return what makes the problem whose covariance is that of a structure."""
-    from kalprox.large.refinement import MatrixFreeProblem
-
-    return partial(MatrixFreeProblem, structure)
 
 
 def _descended(

@@ -66,12 +66,12 @@ class BankFilter(PickledFields):
         compiled = self._compiled
         if compiled is not None:
             if not compiled.follow(x, y, weight, count, variance):
-                self.odds.joint[:] = self.odds.after_row(compiled.log_prob, count).joint
+                self.odds.joint[:] = self._moved(compiled.log_prob, count).joint
             return compiled.said.copy()
         said = np.array([one.follow(x, y, weight, count, own=variance)[:3] for one in self.filters])
         with np.errstate(invalid="ignore", divide="ignore"):
             log_prob = self.predicted(said).log_prob(np.full(len(said), y))
-        self.odds = self.odds.after_row(log_prob, count)
+        self.odds = self._moved(log_prob, count)
         return said
 
     def predicted(self, said: Array) -> Predictive:
@@ -80,6 +80,11 @@ class BankFilter(PickledFields):
             with np.errstate(divide="ignore"):
                 return self.settings.likelihood.predict(said[:, 0], said[:, 1], Noise.known(1.0))
         return Student(*said.T)
+
+    def _moved(self, log_prob: Array, count: float) -> Odds:
+        """Return the odds after a row, of which the filters had said this; NaN is no claim."""
+        log_prob = log_prob[:, None]
+        return self.odds.after(log_prob, np.isfinite(log_prob), np.array([count]))[0]
 
     def copy(self) -> "BankFilter":
         """Return a filter that later rows of this one do not change."""

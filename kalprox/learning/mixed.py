@@ -192,15 +192,6 @@ class Odds:
         found: Array = self.joint.sum(axis=0)
         return found
 
-    def after_row(self, log_prob: Array, count: float) -> "Odds":
-        """Return the odds after one row of one target that counts so often, as `after` does; NaN is no claim."""
-        if not np.isfinite(log_prob).all():
-            known = np.isfinite(log_prob)
-            return self.after(log_prob[:, None], known[:, None], np.array([count]))[0]
-        p = np.exp(count * (log_prob - log_prob.max()))
-        w = _sharing(len(p), count) @ (self.joint * p).ravel()
-        return Odds((w / w.sum()).reshape(self.joint.shape))
-
     def after(self, log_prob: Array, claims: Array, counts: Array | None) -> tuple["Odds", Array]:
         """Return the odds after a block, and the weights before each of its rows and after the last.
 
@@ -236,14 +227,13 @@ class Odds:
         simple, shared = bool(claims.all() and judged.all()), _sharing(K, 1.0)
         for i in range(b):
             shared = shared if counts is None else _sharing(K, float(counts[i]))
-            if simple:
-                w = shared @ (w * p[i])
-                w /= w.sum(axis=0)
-            elif judged[i].any():
-                mass, total = np.where(claims[i], w, 0.0).sum(axis=0), (w * p[i]).sum(axis=0)
-                factor = mass / np.where(total > 0, total, 1.0)
-                w = np.where(judged[i], shared @ np.where(claims[i], w * p[i] * factor, w), w)
-                w /= w.sum(axis=0)
+            said = p[i]
+            if not simple:  # who makes no claim has said what the mixture of the others did
+                mass, total = np.where(claims[i], w, 0.0).sum(axis=0), (w * said).sum(axis=0)
+                said = np.where(claims[i], said, total / np.where(mass > 0, mass, 1.0))
+            after = shared @ (w * said)
+            total = after.sum(axis=0)
+            w = after / total if simple else np.where(judged[i], after / np.where(judged[i], total, 1.0), w)
             path[i + 1] = w
         return Odds(w.reshape(self.joint.shape)), path.reshape(b + 1, M, K, *targets).sum(axis=1)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import special
 
-from kalprox.base.arrays import Array, namespace, pytree, special_functions
+from kalprox.base.arrays import Array, certainly, namespace, pytree, special_functions
 from kalprox.base.checks import concrete
 from kalprox.base.text import worded
 from kalprox.likelihoods.base import Likelihood, Outcomes, normal_quadrature
@@ -66,15 +66,13 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
     functions, u, v = special_functions(xp), f.reshape(-1), variance.reshape(-1)
     spread = xp.sqrt(v)
     is_narrow = spread <= _NARROW
-    all_narrow, any_narrow = (xp is np and bool(is_narrow.all())), (xp is not np or bool(is_narrow.any()))
-    narrow = wide = u
-    if any_narrow:
-        nodes, shares = (xp.asarray(a, f.dtype) for a in (_NODES, _SHARES))
-        narrow = shares @ functions.expit(u + nodes[:, None] * spread)
-    if not all_narrow:
-        slopes, shares = (xp.asarray(a, f.dtype) for a in (_SLOPES, _PARTS))
-        wide = shares @ functions.ndtr(slopes[:, None] * u / xp.sqrt(1 + slopes[:, None] ** 2 * v))
-    return (narrow if all_narrow else xp.where(is_narrow, narrow, wide)).reshape(f.shape)
+    nodes, shares = (xp.asarray(a, f.dtype) for a in (_NODES, _SHARES))
+    narrow = shares @ functions.expit(u + nodes[:, None] * spread)
+    if certainly(is_narrow):
+        return narrow.reshape(f.shape)
+    slopes, shares = (xp.asarray(a, f.dtype) for a in (_SLOPES, _PARTS))
+    wide = shares @ functions.ndtr(slopes[:, None] * u / xp.sqrt(1 + slopes[:, None] ** 2 * v))
+    return xp.where(is_narrow, narrow, wide).reshape(f.shape)
 
 
 def _not_zero(curvature: Array, slope: Array) -> Array:

@@ -110,12 +110,9 @@ def test_a_bank_of_one_member_is_that_member():
 
 def test_a_member_without_a_claim_keeps_its_weight():
     log_prob = np.array([[-1.0, -1.0], [np.nan, -3.0], [-2.0, -1.5]])
-    odds, path = Odds.equal(3, None).after(log_prob, np.isfinite(log_prob), None)
+    _, path = Odds.equal(3, None).after(log_prob, np.isfinite(log_prob), None)
     by_hand, _ = mixed_by_hand(np.column_stack([log_prob, np.zeros(3)]))
     np.testing.assert_allclose(path, by_hand, rtol=1e-12)
-    one = Odds.equal(3, None).after_row(log_prob[:, 0], 1.0)
-    np.testing.assert_allclose(one.weights, path[1], rtol=1e-12)
-    np.testing.assert_allclose(one.after_row(log_prob[:, 1], 1.0).joint, odds.joint, rtol=1e-12)
 
 
 def test_a_row_that_counts_twice_moves_the_weights_as_two_rows():
