@@ -41,7 +41,7 @@ class ChosenAlpha(Exact):
     @cached_property
     def belief(self) -> LinearBelief:
         choose = partial(_choices, folds=self.folds if self._by_prediction else None)
-        return LinearBelief.choosing(self.rows, choose, elapsed=self.elapsed, time=self.time)
+        return LinearBelief.choosing(self.rows, choose, elapsed=self.elapsed, begin=self.begin, time=self.time)
 
     @property
     def _by_prediction(self) -> bool:

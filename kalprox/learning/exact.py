@@ -98,6 +98,8 @@ class Exact(Core):
         The `spread` before the last rows.
     elapsed : float or None
         What the time since the last row has left of the weights; None for all.
+    begin : array of shape (p,) or (p, k), or None
+        Where the search for the estimate begins, if that of other rows is known.
     scorer : Scorer or None
         What predicted the last rows.
     window : WindowRows or None
@@ -109,6 +111,7 @@ class Exact(Core):
     information: Information
     spread_before: Array | None = leaf("d", sign="nonnegative", default=None)
     elapsed: float | None = leaf(default=None, given=True)
+    begin: Array | None = leaf(default=None, given=True)
     scorer: Scorer | None = leaf(default=None, derived=True)
     window: WindowRows | None = None
     time: float | None = leaf(default=None, kw_only=True)
@@ -125,7 +128,7 @@ class Exact(Core):
 
     @cached_property
     def belief(self) -> LinearBelief:
-        return LinearBelief(self.settings, self.rows, elapsed=self.elapsed, time=self.time)
+        return LinearBelief(self.settings, self.rows, elapsed=self.elapsed, begin=self.begin, time=self.time)
 
     @property
     def linear_information(self) -> Information:
@@ -180,7 +183,7 @@ class Exact(Core):
         scorer = self.current_scorer if float(self.information.rows) else None
         if scorer is not None and not scorer.serves_on(float(info.rows), len(block)):
             scorer = None
-        about: dict[str, Any] = {"spread_before": self.rows.spread, "elapsed": None, "scorer": scorer}
+        about: dict[str, Any] = {"spread_before": self.rows.spread, "elapsed": None, "begin": None, "scorer": scorer}
         return replace(self, information=info, window=window, time=given.time, **about)
 
     def with_settings(self, settings: Settings) -> Self:

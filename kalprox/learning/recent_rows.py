@@ -1,6 +1,7 @@
 """The rows of a linear model since its last fold: a buffer of them, a filter that follows them, and what they give."""
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -191,9 +192,11 @@ class RecentRows(LiveRows):
             since.append(block)
             rows = sum(map(len, since))
             if rows >= state.filter_serves:
-                state, start = state.learn(self.buffer.block.part(start, start + rows)), start + rows
-                since = []
-        self._base = start, state
+                state = state.learn(self.buffer.block.part(start, start + rows))
+                start, since = start + rows, []
+        if start > self._base[0]:
+            state = replace(state, begin=self.core.belief.posterior.mean)  # not one that depends on what was read
+            self._base = start, state
         return state, since
 
     def followed(self) -> SquareRootFilter | None:
