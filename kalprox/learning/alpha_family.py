@@ -8,14 +8,13 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
 from kalprox.information import Information
-from kalprox.learning.folds import Folds
 from kalprox.learning.linear import LinearBelief, LinearRows
 from kalprox.learning.path import Path
 from kalprox.learning.ridge_evidence import AlphaChoice
 from kalprox.learning.settings import Settings
 from kalprox.solvers.l1_path import l1_path
 
-__all__ = ["AlphaFamily"]
+__all__ = ["AlphaFamily", "best_on_grid"]
 
 T = TypeVar("T")
 
@@ -130,12 +129,9 @@ class AlphaFamily:
 
     # ---- the choice ------------------------------------------------------------------------------------
 
-    def choices(self, folds: Folds | None = None) -> tuple[AlphaChoice, ...]:
-        """Return what is chosen for each target, or for the only one: by the evidence, or by rows in folds."""
-        compared = None if folds is None else folds.compared.choices
-        if compared is not None:
-            root = float(self.rows.information.rows) ** 0.5
-            return tuple(AlphaChoice(one.c * root, one.limit) for one in compared)
+    @property
+    def choices(self) -> tuple[AlphaChoice, ...]:
+        """What is chosen for each target, or for the only one, without folds."""
         return tuple(self._choice(j) for j in range(self.rows.information.targets or 1))
 
     def _choice(self, target: int) -> AlphaChoice:
@@ -149,3 +145,14 @@ class AlphaFamily:
             return evidence.choice(grid, np.array(found), target, few_rows=self.rows.are_few)
         grid, found = self.along_grid(lambda alphas: [one.score for one in self.for_alphas(alphas)], float)
         return AlphaChoice(float(grid[int(np.argmax(found))]))
+
+
+def best_on_grid(grid: Array, loss: Array) -> float:
+    """Return the alpha of the smallest loss on a grid of equal ratios, interpolated by a parabola."""
+    i = int(np.argmin(loss))
+    if not 0 < i < len(loss) - 1:
+        return float(grid[i])
+    above, least, below = loss[i - 1 : i + 2]
+    bend = above - 2 * least + below
+    shift = 0.5 * (above - below) / bend if bend > 0 else 0.0
+    return float(grid[i] * (grid[i + 1] / grid[i]) ** shift)

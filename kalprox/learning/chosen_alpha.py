@@ -65,7 +65,7 @@ class ChosenAlpha(Exact):
     @property
     def _current_folds(self) -> Folds:
         """The folds; empty ones if cross-validation was not asked for before."""
-        return self.folds or Folds.start(partial(AlphaFamily.of, self.settings), self.information)
+        return self.folds or Folds.start(self.settings, self.information)
 
     def _learn_in_fold(self, block: Block) -> Self:
         """Return the state after rows that are put into the same fold."""
@@ -91,7 +91,7 @@ class ChosenAlpha(Exact):
     # ---- the folds -------------------------------------------------------------------------------------
 
     def with_settings(self, settings: Settings) -> Self:
-        folds = self.folds and self.folds.under(partial(AlphaFamily.of, settings))
+        folds = self.folds and self.folds.under(settings)
         return replace(super().with_settings(settings), folds=folds)
 
     def with_origin(self, columns: Array, values: Array) -> Self:
@@ -110,11 +110,14 @@ class ChosenAlpha(Exact):
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes, **about: Any) -> Self:
         folds = None
         if f"{name}.folds" in saved:
-            family = partial(AlphaFamily.of, settings)
-            compared = saved.tree(CrossValidation, f"{name}.folds.compared", sizes, family=family)
+            compared = saved.tree(CrossValidation, f"{name}.folds.compared", sizes, settings=settings)
             folds = saved.tree(Folds, f"{name}.folds", sizes, compared=compared)
         return super().restored(settings, saved, name, sizes, folds=folds)
 
 
 def _choices(rows: LinearRows, folds: Folds | None) -> tuple[AlphaChoice, ...]:
-    return AlphaFamily(rows).choices(folds)
+    compared = None if folds is None else folds.compared.choices
+    if compared is None:
+        return AlphaFamily(rows).choices
+    root = float(rows.information.rows) ** 0.5
+    return tuple(AlphaChoice(c * root, limit) for c, limit in compared)

@@ -8,25 +8,21 @@ alpha = c sqrt(rows): it serves the fewer rows that predict a fold, and the more
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.information import Information, merge
+from kalprox.learning.alpha_family import AlphaFamily, best_on_grid
+from kalprox.learning.ridge_evidence import AlphaChoice
+from kalprox.learning.settings import Settings
 
-__all__ = ["Choice", "CrossValidation", "Folds", "best_on_grid", "piece_reaching"]
+__all__ = ["CrossValidation", "Folds", "piece_reaching"]
 
 FOLDS = 5
 _SHARE = 8  # a block of rows that are put into the same fold has a share of those before it
-
-
-class Choice(NamedTuple):
-    """The c of the smallest errors, and 0 or infinity if they are those of the smallest or of the largest c."""
-
-    c: float
-    limit: float | None = None
 
 
 @state
@@ -35,13 +31,12 @@ class CrossValidation:
 
     Attributes
     ----------
-    family : function
-        Returns the beliefs about the rows of an information under all alphas; see `AlphaFamily`.
+    settings : Settings
     sums : tuple of Information
         Of the rows of each fold; and of rows in no fold, which predict all of them.
     """
 
-    family: Callable[[Information], Any] = leaf(given=True)
+    settings: Settings = leaf(given=True)
     sums: tuple[Information, ...]
 
     def _check_restored(self, _: Sizes) -> None:
@@ -49,23 +44,21 @@ class CrossValidation:
         expect(len(self.sums) == FOLDS + 1)
 
     @cached_property
-    def choices(self) -> list[Choice] | None:
-        """What was chosen for each target, or for the only one; None if there are not two parts of the rows."""
-        k = self.sums[0].targets
-        singles = [self] if k is None else [self._of_target(j) for j in range(k)]
+    def choices(self) -> list[AlphaChoice] | None:
+        """The c of each target, or of the only one, in place of alpha; None if there are not two parts of the rows."""
+        singles = [self]
+        if (k := self.sums[0].targets) is not None:
+            singles = [replace(self, sums=tuple(_single(one, j) for one in self.sums)) for j in range(k)]
         found = [one._choice for one in singles]
         return None if None in found else found  # type: ignore[return-value]
 
-    def _of_target(self, target: int) -> "CrossValidation":
-        return replace(self, sums=tuple(_single(one, target) for one in self.sums))
-
     @property
-    def _choice(self) -> Choice | None:
+    def _choice(self) -> AlphaChoice | None:
         """The c of the smallest squared errors of all folds; None if there are not two parts of the rows."""
         parts = [one for one in self.sums if float(one.rows) > 0]
         if len(parts) < 2:
             return None
-        whole = self.family(merge(*parts))
+        whole = AlphaFamily.of(self.settings, merge(*parts))
         rows = float(whole.rows.information.rows)
         if not whole.rows.centered.R.any():
             return None
@@ -77,7 +70,7 @@ class CrossValidation:
         grid, found = whole.along_grid(losses, lambda loss: -rows / 2 * loss, coarse=True)
         loss = np.array(found)
         i = int(np.argmin(loss))
-        return Choice(best_on_grid(grid, loss) / rows**0.5, {0: np.inf, len(grid) - 1: 0.0}.get(i))
+        return AlphaChoice(best_on_grid(grid, loss) / rows**0.5, {0: np.inf, len(grid) - 1: 0.0}.get(i))
 
     def _squares(self, c: Array) -> Array:
         """Return the squared errors of the rows of all folds, for each c and target, shape (m, k)."""
@@ -86,7 +79,8 @@ class CrossValidation:
             others = [one for one in (*self.sums[:i], *self.sums[i + 1 :]) if float(one.rows) > 0]
             if others and float(fold.rows) > 0:
                 info = merge(*others)
-                found = [(one.coef, one.intercept) for one in self.family(info).for_alphas(c * float(info.rows) ** 0.5)]
+                members = AlphaFamily.of(self.settings, info).for_alphas(c * float(info.rows) ** 0.5)
+                found = [(one.coef, one.intercept) for one in members]
                 total += _squared_errors(fold, *map(np.stack, zip(*found, strict=True)))
         return total
 
@@ -124,11 +118,11 @@ class Folds:
         expect(self.fold < FOLDS and self.fade <= 1)
 
     @classmethod
-    def start(cls, family: Callable[[Information], Any], learned: Information) -> "Folds":
+    def start(cls, settings: Settings, learned: Information) -> "Folds":
         """Return empty folds; rows that were learned before are in none of them."""
         zero = Information.zero(learned.d, learned.targets)
         zero = replace(zero, T=zero.T[:1])
-        return cls._of(CrossValidation(family, (zero,) * FOLDS + (learned,)), 0)
+        return cls._of(CrossValidation(settings, (zero,) * FOLDS + (learned,)), 0)
 
     @classmethod
     def _of(cls, compared: CrossValidation, fold: int) -> "Folds":
@@ -166,9 +160,9 @@ class Folds:
         compared = replace(self.compared, sums=tuple(map(change, self.compared.sums)))
         return replace(self, compared=compared, current=change(self.current))
 
-    def under(self, family: Callable[[Information], Any]) -> "Folds":
+    def under(self, settings: Settings) -> "Folds":
         """Return the folds of the same rows, compared under other settings."""
-        return replace(self, compared=CrossValidation(family, self.compared.sums))
+        return replace(self, compared=CrossValidation(settings, self.compared.sums))
 
     @property
     def without_rows(self) -> "Folds | None":
@@ -182,17 +176,6 @@ class Folds:
         mine, theirs = self.complete, other.complete
         sums = tuple(map(merge, mine.compared.sums, theirs.compared.sums))
         return self._of(replace(self.compared, sums=sums), mine.fold)
-
-
-def best_on_grid(grid: Array, loss: Array) -> float:
-    """Return the alpha of the smallest loss on a grid of equal ratios, interpolated by a parabola."""
-    i = int(np.argmin(loss))
-    if not 0 < i < len(loss) - 1:
-        return float(grid[i])
-    above, least, below = loss[i - 1 : i + 2]
-    bend = above - 2 * least + below
-    shift = 0.5 * (above - below) / bend if bend > 0 else 0.0
-    return float(grid[i] * (grid[i + 1] / grid[i]) ** shift)
 
 
 def piece_reaching(total: float, counts: Array | None, length: int) -> int:

@@ -8,8 +8,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.information import Information
-from kalprox.learning.alpha_family import AlphaFamily
-from kalprox.learning.folds import best_on_grid
+from kalprox.learning.alpha_family import AlphaFamily, best_on_grid
 from kalprox.learning.refined_path import log_likelihood
 from kalprox.learning.settings import Settings
 from kalprox.linalg.triangle import qr
@@ -101,4 +100,4 @@ def _linear_alpha(belief: Any) -> float:
     T[0, 0], T[1:, 1:-1], T[1:, -1] = float(data.rows) ** 0.5, R, z
     linear = Settings.of(penalty="ridge", alpha="auto", noise=1.0, fit_intercept=False)
     information = Information(T, np.zeros(1 + p), data.rows, data.squares)
-    return AlphaFamily.of(linear, information).choices()[0].alpha
+    return AlphaFamily.of(linear, information).choices[0].alpha
