@@ -84,8 +84,8 @@ class Filter:
         self.joined = np.empty((p, r + theta.shape[1]), order="F")
         self.root, self.theta = self.joined[:, :r], self.joined[:, r:]
         self.root[:], self.theta[:] = root, theta
-        self.curvature = None if curvature is None else np.ascontiguousarray(curvature, float)
-        self.tilt = None if tilt is None else np.asfortranarray(tilt, float)
+        self.curvature = None if curvature is None else np.array(curvature, float, order="C")
+        self.tilt = None if tilt is None else np.array(tilt, float, order="F")
         self.rss, self.trace = np.array(rss, float), np.zeros(1)
         if trace is not None:
             self.trace[0] = trace
@@ -197,13 +197,17 @@ class Filter:
         self.root[:] = dgemm(-1.0, gains.T, less, 1.0, self.root, overwrite_c=1)
 
     def fade(self, left: float) -> None:
-        """Multiply the weights of all rows so far by a number. The penalty stays as it is: with one, O(p^3).
-
-        With the curvature H of the penalty and its slope g at the estimate t, fading leaves V^-1 / left of what is
-        known, the penalty with it. To restore that, V becomes (V^-1 + (1 - left) H)^-1, and t moves by -(1 - left) V g.
-        """
+        """Multiply the weights of all rows so far by a number. The penalty stays as it is."""
         self.root *= 1 / math.sqrt(left)
         self.rss *= left
+        self.keep_penalty(left)
+
+    def keep_penalty(self, left: float) -> None:
+        """Restore the penalty, which faded with the rows to this share of it. O(p^3) if there is one.
+
+        With its curvature H and its slope g at the estimate t, V becomes (V^-1 + (1 - left) H)^-1, and t moves by
+        -(1 - left) V g.
+        """
         if self.curvature is None or left == 1:
             return
         lost = 1 - left
@@ -216,6 +220,12 @@ class Filter:
         self.rss += (push**2).sum(axis=0) - ((2 * left * slope + self._bent(move)) * move).sum(axis=0)
         self.theta += move
         self.trace[0] = _trace(self.root, self.curvature)
+
+    def scale_penalty(self, share: float) -> None:
+        """Multiply the penalty by a number."""
+        for part in (self.curvature, self.tilt):
+            if part is not None:
+                part *= share
 
     def _bent(self, a: Array) -> Array:
         """H a, for the curvature H of the penalty."""

@@ -53,13 +53,12 @@ void kalprox_follow(const Follower *f, const double *x, const double *y, const L
     int64_t k = filter->targets;
     double *mean = found, *std = mean + k, *error = std + k, *dof = error + k, *scale = dof + 1;
     double fading = f->sizes && counts->rows ? counts->squares / counts->rows : 1, spread = fading / counts->elapsed;
-    double weight = how->weight, rows = how->count, squares = how->count;
+    double weight = how->weight, rows = how->count, squares = how->count, left = 1;
     *dof = noise_of(f, fading, std);
     if (f->left != 1 && weight > 0) { /* a row that counts n times stands for n rows in turn */
-        double left = pow(f->left, how->count);
+        left = pow(f->left, how->count);
         rows = (1 - left) / (1 - f->left), squares = (1 - left * left) / (1 - f->left * f->left);
         weight = weight == how->count ? rows : weight;
-        spread *= left;
         fade(f, left);
     }
     take_input(f, x);
@@ -68,7 +67,7 @@ void kalprox_follow(const Follower *f, const double *x, const double *y, const L
     for (int64_t j = 0; j < k; j++) filter->target[j] = (y[j] - f->offset[j]) - f->offset_rest[j];
     filter->found[0] = weight;
     kalprox_filter_learn_row(filter);
-    double s = spread * filter->found[1] + how->own;
+    double s = left * (spread * filter->found[1] + (1 - spread) * filter->found[2]) + how->own;
     counts->rows += rows, counts->squares += squares, counts->elapsed = weight > 0 ? 1 : counts->elapsed;
     if (f->walk && weight > 0) filter->root[0] = sqrt(filter->root[0] * filter->root[0] + f->walk);
     *scale = sqrt(s);

@@ -158,10 +158,16 @@ class SquareRootFilter(PickledFields):
         The fields are empty if `predict` is False. The row counts `count` times; `own` is the variance of its noise, in
         units of the noise variance.
         """
-        compiled = self.compiled
+        compiled, left = self.follower, self.per_row**count
         if compiled is None:
             return self._follow(x, y, weight, count, own=own, predict=predict)
-        found = compiled.follow(x, y, weight, count, own)
+        if self.compiled is None and left != 1:  # the penalty fades with the rows in the kernel
+            self.kernel.scale_penalty(left)
+            found = compiled.follow(x, y, weight, count, own)
+            self.kernel.scale_penalty(1 / left)
+            self.kernel.keep_penalty(left)
+        else:
+            found = compiled.follow(x, y, weight, count, own)
         return found if predict else ()
 
     def _follow(
@@ -194,14 +200,18 @@ class SquareRootFilter(PickledFields):
         """Whether nothing happens between rows, so that `take` learns those of a block as if they came one by one."""
         return self.forgetting is None and not self.walk
 
-    @cached_property
+    @property
     def compiled(self) -> CompiledFollower | None:
-        """What the compiled kernel sees of this filter; None if it is not there, or cannot do what this filter needs.
+        """What the compiled kernel sees of this filter, if it does all that there is to do; None if it does not.
 
         It does not let an intercept walk that varies with other coefficients, nor keep a penalty while rows fade.
         """
-        keeps_penalty = self.forgetting is not None and self.kernel.curvature is not None
-        if kernel() is None or keeps_penalty or (self.walk and not self.kernel.first_is_alone):
+        return None if self.forgetting is not None and self.kernel.curvature is not None else self.follower
+
+    @cached_property
+    def follower(self) -> CompiledFollower | None:
+        """What the compiled kernel sees of this filter; None if it cannot follow rows."""
+        if kernel() is None or (self.walk and not self.kernel.first_is_alone):
             return None
         design = self.design
         about = (design.center, design.center_rest) if design.intercept else (None, None)

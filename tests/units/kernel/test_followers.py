@@ -24,6 +24,8 @@ WAYS = [
     {"noise": 1.5},
     {"forget": 0.9},
     {"forget": 0.97, "noise": 0.5, "weight_kind": "precision"},
+    {"forget": 0.9, "penalty": "ridge"},
+    {"forget": 0.97, "penalty": "elasticnet", "alpha": 5.0, "weight_kind": "precision"},
     {"forget": RandomWalk(0.0, intercept=0.3)},
     {"forget": RandomWalk(0.0, intercept=0.3), "penalty": "ridge", "weight_kind": "precision"},
 ]
@@ -40,13 +42,13 @@ def filter_of(**settings):
     """A filter that the compiled kernel follows, and one that follows rows in NumPy."""
     X, y = rows(targets=settings.pop("targets", None))
     made = KalproxRegressor(**settings).fit(X, y)._learner.state.core.row_filter()
-    assert isinstance(made, SquareRootFilter) and made.compiled is not None
+    assert isinstance(made, SquareRootFilter) and made.follower is not None
     return made, in_numpy(made)
 
 
 def in_numpy(made):
     reference = made.copy()
-    reference.__dict__["compiled"] = None
+    reference.__dict__["follower"] = None
     return reference
 
 
@@ -79,7 +81,7 @@ def test_rows_of_any_weight(settings, targets):
         assert_equal(*found)
         assert bool(found[0]) is predict
     assert_same(compiled, reference)
-    assert compiled.compiled is not None and reference.compiled is None
+    assert compiled.follower is not None and reference.follower is None
 
 
 @pytest.mark.parametrize("targets", [None, 2])
@@ -101,7 +103,7 @@ def test_rows_are_checked_and_written_and_followed_in_one_call(settings, targets
     compiled = stream()
     taken = []
     monkeypatch.setattr(RecentRows, "_takes_at_once", lambda self, rows, predict: taken.append(1) and False)
-    monkeypatch.setattr(SquareRootFilter, "compiled", None)
+    monkeypatch.setattr(SquareRootFilter, "follower", None)
     reference = stream()
     assert len(taken) > 60
     for ours, theirs in zip(compiled, reference, strict=True):
@@ -156,7 +158,7 @@ def test_a_bank_of_filters():
     compiled, reference = bank_of(ways), bank_of(ways)
     reference.__dict__["_compiled"] = None
     for one in reference.filters:
-        one.__dict__["compiled"] = None
+        one.__dict__["follower"] = None
     assert compiled._compiled is not None
     X, y = rows(80, seed=4, far=0.0)
     y[40:] += 5
