@@ -98,23 +98,23 @@ class Exact(Core):
         The `spread` before the last rows.
     elapsed : float or None
         What the time since the last row has left of the weights; None for all.
-    begin : array of shape (p,) or (p, k), or None
-        Where the search for the estimate begins, if that of other rows is known.
     scorer : Scorer or None
         What predicted the last rows.
     window : WindowRows or None
         The rows of the window, if there is one.
     time : float or None
         The time of the last row, if rows are forgotten by time.
+    begin : array of shape (p,) or (p, k), or None
+        Where the search for the estimate begins, if that of other rows is known.
     """
 
     information: Information
     spread_before: Array | None = leaf("d", sign="nonnegative", default=None)
     elapsed: float | None = leaf(default=None, given=True)
-    begin: Array | None = leaf(default=None, given=True)
     scorer: Scorer | None = leaf(default=None, derived=True)
     window: WindowRows | None = None
     time: float | None = leaf(default=None, kw_only=True)
+    begin: Array | None = leaf(default=None, given=True, kw_only=True)
 
     whole_batches: ClassVar[bool] = True
     first_rows: ClassVar[int] = 1  # before which nothing is predicted
