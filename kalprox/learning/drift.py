@@ -163,9 +163,10 @@ def walking_innovations(
         error, s = diagonal * u / root, (diagonal**2 - 1) / root**2
     before = (np.cumsum(counts) - counts)[:, None]
     rss = live.kernel.rss + np.cumsum(u**2, axis=0) - u**2
-    rows: Any = live.rows + before
+    known = np.asarray(live.counts.rows)
+    rows: Any = known + before
     variance, dof, _ = live._noise(rows, rows, rss, live.kernel.trace[0])
-    first = live._noise(np.asarray(live.rows), np.asarray(live.rows), live.kernel.rss, live.kernel.trace[0])[0]
+    first = live._noise(known, known, live.kernel.rss, live.kernel.trace[0])[0]
     scale = np.sqrt(own[:, None] + s)
     issued = in_stds(error0, np.sqrt(first) * np.sqrt(own + variance0)[:, None])
     return Innovations.one_by_one(block.y, y - error, np.sqrt(variance) * scale, dof, scale, issued)

@@ -121,11 +121,6 @@ class SquareRootFilter(PickledFields):
         return replace(self, walk=variance)
 
     @property
-    def rows(self) -> float:
-        """The number of rows, as much as forgetting has left of each."""
-        return self.counts.rows
-
-    @property
     def _width(self) -> float:
         """The largest variance of a coefficient, relative to that beside no other one: its variance inflation."""
         assert self.sizes is not None
