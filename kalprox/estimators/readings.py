@@ -14,9 +14,10 @@ from kalprox.calibration import Calibration, ChangePoint
 from kalprox.display.html import card, facts, first_rows
 from kalprox.display.html import table as html_table
 from kalprox.estimators.base import LearnerEstimator
+from kalprox.learning.facts import about_noise, about_penalty
 from kalprox.learning.headline import headline
 from kalprox.learning.mixed import ForgetWeights, MixedBelief
-from kalprox.learning.summary import Summary, about_noise, about_penalty
+from kalprox.learning.summary import Summary
 from kalprox.likelihoods import Likelihood
 
 if TYPE_CHECKING:

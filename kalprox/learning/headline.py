@@ -11,8 +11,8 @@ from kalprox.base.text import Text, code, count, in_options, names, printable, w
 from kalprox.calibration import Verdict
 from kalprox.learning.belief import Belief
 from kalprox.learning.doubts import doubt_of_errors, doubt_of_merge
+from kalprox.learning.facts import about_changes
 from kalprox.learning.learner import Learner
-from kalprox.learning.summary import about_changes
 from kalprox.learning.targets import accepts_any
 from kalprox.models import LINKS
 from kalprox.sources.notes import NO_NOTES, Notes

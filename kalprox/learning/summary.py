@@ -14,7 +14,8 @@ from kalprox.base.checks import check_level
 from kalprox.display.html import card, whole_table
 from kalprox.display.tables import Table, as_text
 from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import doubt_of_weights, equal_clusters
+from kalprox.learning.doubts import doubt_of_weights
+from kalprox.learning.facts import facts_of, numbers_in_words
 from kalprox.learning.learner import Learner
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.mixed import MixedBelief
@@ -24,23 +25,12 @@ __all__ = [
     "DEBIASED",
     "TINY",
     "Summary",
-    "about_changes",
-    "about_forgetting",
-    "about_noise",
-    "about_penalty",
     "frame_of",
 ]
 
 _WIDTH = 80  # characters of a line of text
 _COLUMNS = "coef", "se", "t", "p", "low", "high"
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
-_LEAST_SHOWN = 0.01  # the smallest weight of a way to forget that is shown
-_FEW = 20  # clusters, below which it matters that they are unequal
-_MORE_FALSE_ALARMS = (
-    "correlated",
-    "skewed",
-    "unequal spread",
-)  # findings of a verdict with which more change points are false
 TINY = 1e-16  # p-values below it are shown as such
 DEBIASED = "Intervals are debiased, those of least squares on all columns: a coefficient may lie outside of its own."
 
@@ -136,7 +126,7 @@ class Summary:
             The names of the classes, if the target has classes.
         """
         check_level(level)
-        belief, own = learner.belief, learner.settings.function is not None
+        belief = learner.belief
         has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
         with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
@@ -148,24 +138,9 @@ class Summary:
         r2, edf, evidence = _of_fit(belief, of_fit)
         k = len(coef) if coef.ndim == 2 else None
         rejected = learner.n_rejected if rejected is None else rejected
-        converged = "converged" if belief.converged else f"not converged{': ' * bool(belief.message)}{belief.message}"
-        facts = {
-            "target": target or ("" if k is None else f"{k} targets"),
-            "rows learned": f"{learner.n_rows:,}",
-            "rows rejected": f"{rejected:,}",
-            "parameters" if own else "columns": f"{len(names) - has_intercept:,}"
-            + (", and an intercept" if has_intercept else ""),
-            **_about_likelihood(belief, classes),
-            "penalty": about_penalty(belief),
-            **about_forgetting(belief),
-            **about_noise(belief),
-            "standard errors": _about_errors(belief, cluster),
-            "R2": _numbers(r2),
-            "effective dof": _numbers(edf),
-            "log evidence": _numbers(evidence),
-            "passes": f"{belief.n_passes:,}, {converged}",
-            "change points": about_changes(learner),
-        }
+        fit = {"R2": r2, "effective dof": edf, "log evidence": evidence}
+        whole = target or ("" if k is None else f"{k} targets")
+        about: dict[str, Any] = {"target": whole, "rejected": rejected, "cluster": cluster, "classes": classes}
         columns = dict(zip(_COLUMNS, (coef, std, t, p, *ends), strict=True))
         columns["effect"], columns["exact_zero"] = np.asarray(belief.effects), np.asarray(belief.exact_zeros)
         if has_intercept:
@@ -184,7 +159,7 @@ class Summary:
             log_evidence=evidence,
             noise_var=np.asarray(belief.noise.variance)[()],
             noise_dof=np.asarray(belief.noise.dof)[()],
-            facts={name: value for name, value in facts.items() if value},
+            facts=facts_of(learner, len(names) - has_intercept, fit, **about),
             notes_on={"coefficients": notes, "fit": of_fit},
         )
 
@@ -291,90 +266,6 @@ class Summary:
         return "coef", "se", "t", "p", low, high
 
 
-def about_penalty(belief: Belief) -> str:
-    """The penalty and its weight, in words."""
-    penalty = belief.settings.penalty
-    if not penalty.has_weight:
-        return penalty.describe()
-    auto = "auto -> " if belief.settings.chooses_alpha else ""
-    return f"{penalty.describe()}, alpha = {auto}{_numbers(np.asarray(belief.facts.alpha))}"
-
-
-def about_forgetting(belief: Belief) -> dict[str, str]:
-    """How rows are forgotten, in words; nothing if they are not."""
-    kind = belief.settings.forgetting
-    if not kind.forgets:
-        return {}
-    return {"forget": _weights(belief) if isinstance(belief, MixedBelief) else kind.describe()}
-
-
-def _about_likelihood(belief: Belief, classes: Sequence[str]) -> dict[str, str]:
-    """The link or, if it is not Gaussian, the likelihood in words, and the `classes` of the target."""
-    settings = belief.settings
-    if settings.likelihood.quadratic:
-        if settings.function is not None:
-            return {"function": getattr(settings.function, "__name__", "of one's own")}
-        return {"link": settings.link}
-    facts = {"likelihood": str(settings.parameters["likelihood"])}
-    if classes:
-        facts["classes"] = ", ".join(classes) + (f"; the coefficients are about {classes[1]}" * (len(classes) == 2))
-    return facts
-
-
-def about_noise(belief: Belief) -> dict[str, str]:
-    """The standard deviation of the noise, and whether it was learned, in words; nothing if there is no noise."""
-    likelihood = belief.settings.likelihood
-    if not likelihood.learns_noise:
-        return {}
-    name = likelihood.noise_name
-    variances, dofs = np.atleast_1d(belief.noise.variance), np.atleast_1d(belief.noise.dof)
-    if np.isnan(variances).all():
-        return {name: "unknown: there are no degrees of freedom left to learn it"}
-    how = "given" if np.isinf(dofs).all() else f"learned, {float(dofs[0]):,.6g} degrees of freedom"
-    return {name: f"{', '.join(f'{v**0.5:.4g}' for v in variances)} ({how})"}
-
-
-def _weights(belief: MixedBelief) -> str:
-    """The weights of the ways to forget, the largest first, and how many rows they remember."""
-    parts, memory = [], np.atleast_1d(belief.memory)
-    for w in belief.weights.reshape(len(belief.members), -1).T:
-        order = [k for k in np.argsort(-w, kind="stable") if w[k] >= _LEAST_SHOWN]
-        parts.append(", ".join(f"{belief.names[k]} {w[k]:.0%}" for k in order))
-    rows = " and ".join(f"{m:,.0f}" for m in memory)
-    return f"auto: {'; '.join(parts)}. The coefficients rest on about {rows} rows"
-
-
-def about_changes(learner: Learner) -> str:
-    """The change points that were found, in words; nothing if they were not asked for."""
-    if learner.settings.change_points is None:
-        return ""
-    score = learner.score
-    if score.changes is None:
-        return f"not looked for, because {score.not_judged or 'no row was scored'}"
-    findings = score.verdict().findings
-    unlike = [] if "drifting" in findings else [word for word in findings if word in _MORE_FALSE_ALARMS]
-    if not score.changes.found or not unlike:
-        return str(score.changes).rstrip(".")
-    found = " and ".join(f"'{word}'" for word in unlike)
-    return f"{score.changes} Some may be none: the verdict on the errors is {found}, and false alarms are more frequent"
-
-
-def _about_errors(belief: Belief, cluster: str | None) -> str:
-    """What the standard errors of the coefficients assume, in words; `cluster` names the column of the clusters."""
-    kind, sandwich = belief.settings.coef_cov, belief.sandwich
-    if kind == "model":
-        return f"model (independent rows{' with equal noise' * belief.settings.likelihood.quadratic})"
-    if kind == "robust":
-        return "robust (the variance of the noise may differ from row to row)"
-    clusters = 0 if sandwich is None else round(sandwich.count)
-    by = "" if cluster is None else f" of {cluster}"
-    text = f"clustered (rows may depend on each other within each of {clusters:,} clusters{by}"
-    worth = equal_clusters(belief)
-    return text + (
-        f"; for one coefficient they are worth {worth:.2g} equal ones)" if worth < min(clusters / 2, _FEW) else ")"
-    )
-
-
 def frame_of(columns: dict[str, Any], kind: str) -> Any:
     """Return columns as a data frame of pandas or polars; raise an ImportError that says what to install."""
     if kind not in ("pandas", "polars"):
@@ -427,7 +318,7 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
         t = np.where((std > 0) & np.isfinite(std), coef / std, np.nan)
     nu = dof if dof.ndim in (0, coef.ndim) else dof[..., None]
     p = 2 * np.where(np.isinf(nu), special.ndtr(-np.abs(t)), special.stdtr(np.where(np.isinf(nu), 1.0, nu), -np.abs(t)))
-    which = f"Student's t, {_numbers(dof)} degrees of freedom"
+    which = f"Student's t, {numbers_in_words(dof)} degrees of freedom"
     if np.isinf(dof).all():
         which = "the normal distribution"
     elif dof.ndim == coef.ndim:  # of clusters, which say more about one coefficient than about another
@@ -524,14 +415,6 @@ def _about_intervals(belief: Belief, notes: list[str]) -> None:
             "that fit as well those of the smallest size are shown. Use penalty='ridge' with alpha='auto', or leave "
             "columns out."
         )
-
-
-def _numbers(value: Any) -> str:
-    """A number with six significant digits, or several; "" if none is defined."""
-    values = np.atleast_1d(value).astype(float)
-    if np.isnan(values).all():
-        return ""
-    return ", ".join("-" if np.isnan(v) else f"{v:,.6g}" for v in values)
 
 
 def _three_digits(value: float) -> Any:

@@ -6,9 +6,9 @@ import numpy as np
 
 from kalprox.base.text import code, count, names, shorten
 from kalprox.jobs.model import TableModel
+from kalprox.learning.facts import about_forgetting
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.settings import Settings, same
-from kalprox.learning.summary import about_forgetting
 from kalprox.likelihoods import Likelihood
 from kalprox.pages import Figure, Page, Section
 from kalprox.reports import calibration, coefficients, data, path
