@@ -78,26 +78,35 @@ class BlockDiagonal:
     def _blocks(self, *stacks: tuple[Array, ...]) -> Iterator[tuple[Any, ...]]:
         return zip(self.layout.index, *stacks, strict=True)
 
+    def _times(self, x: Array, p: Array, stacks: tuple[Array, ...], *, transposed: bool = False) -> Array:
+        """Return the products of diag(p) and of stacks of dense blocks with a vector, or with each row of a matrix."""
+        found = [_turned(A, x[..., i], transposed=transposed) for i, A in self._blocks(stacks)]
+        return _put(x * (p if x.ndim == 1 else p[None]), self.layout, found)
+
     def solve(self, x: Array) -> Array:
         """Return B^-1 x for a vector, or for each row of a matrix."""
         found = [_turned(Li, _turned(Li, x[..., i]), transposed=True) for i, Li in self._blocks(self._roots)]
-        return _put(x / _along(self.p, x), self.layout, found)
+        return _put(x / (self.p if x.ndim == 1 else self.p[None]), self.layout, found)
 
     def apply(self, x: Array) -> Array:
         """Return B x for a vector, or for each row of a matrix."""
-        return _put(x * _along(self.p, x), self.layout, [_turned(A, x[..., i]) for i, A in self._blocks(self.dense)])
+        return self._times(x, self.p, self.dense)
 
     def whiten(self, x: Array) -> Array:
         """Return L^-1 x for a vector, or for each row of a matrix, with B = L L'."""
-        xp = namespace(self.p)
-        found = [_turned(Li, x[..., i]) for i, Li in self._blocks(self._roots)]
-        return _put(x / _along(xp.sqrt(self.p), x), self.layout, found)
+        return self._times(x, self._root_of_inverse, self._roots)
 
     def unwhiten(self, x: Array) -> Array:
         """Return L^-T x for a vector, or for each row of a matrix, with B = L L'."""
-        xp = namespace(self.p)
-        found = [_turned(Li, x[..., i], transposed=True) for i, Li in self._blocks(self._roots)]
-        return _put(x / _along(xp.sqrt(self.p), x), self.layout, found)
+        return self._times(x, self._root_of_inverse, self._roots, transposed=True)
+
+    @property
+    def _root_of_inverse(self) -> Array:
+        return namespace(self.p).sqrt(1 / self.p)
+
+    def _with(self, p: Array, dense: Iterable[Array]) -> "BlockDiagonal":
+        """Return a matrix of the same layout with another diagonal and other dense blocks."""
+        return replace(self, p=_put(p, self.layout, [self.p[i] for i in self.layout.index]), dense=tuple(dense))
 
     def plus_rows(self, V: Array, squared: Array | None = None, mix: Array | None = None) -> "BlockDiagonal":
         """Return B plus those entries of V'V that are in its blocks or on its diagonal.
@@ -110,9 +119,8 @@ class BlockDiagonal:
         mix : array of shape (m, k), optional
             The rows to add are mix V instead, and `squared` is their diagonal.
         """
-        dense = tuple(A + _gram_stack(rows) for A, rows in zip(self.dense, self._parts(V, mix), strict=True))
-        p = self.p + (squares(V) if squared is None else squared)
-        return replace(self, p=_kept(p, self), dense=dense)
+        dense = (A + _gram_stack(rows) for A, rows in zip(self.dense, self._parts(V, mix), strict=True))
+        return self._with(self.p + (squares(V) if squared is None else squared), dense)
 
     def _parts(self, V: Array, mix: Array | None) -> list[Array]:
         """Return the columns of V, or of mix V, of the dense blocks, each of shape (m, n, s)."""
@@ -132,25 +140,21 @@ class BlockDiagonal:
 
     def plus_diagonal(self, h: Array) -> "BlockDiagonal":
         """Return B + diag(h)."""
-        dense = tuple(A + _diagonals(h[i]) for i, A in self._blocks(self.dense))
-        return replace(self, p=_kept(self.p + h, self), dense=dense)
+        return self._with(self.p + h, (A + _diagonals(h[i]) for i, A in self._blocks(self.dense)))
 
     def scaled(self, rho: Any) -> "BlockDiagonal":
         """Return rho B."""
-        return replace(self, p=_kept(rho * self.p, self), dense=tuple(rho * A for A in self.dense))
+        return self._with(rho * self.p, (rho * A for A in self.dense))
 
     def plus(self, other: "BlockDiagonal") -> "BlockDiagonal":
         """Return the sum with another matrix of the same layout."""
-        dense = tuple(a + b for a, b in zip(self.dense, other.dense, strict=True))
-        return replace(self, p=_kept(self.p + other.p, self), dense=dense)
+        return self._with(self.p + other.p, (a + b for a, b in zip(self.dense, other.dense, strict=True)))
 
     def restricted(self, free: Array) -> "BlockDiagonal":
         """Return B on the free coordinates, and the identity on the others."""
         xp, f = namespace(self.p), free.astype(self.p.dtype)
-        dense = tuple(
-            A * f[i][:, :, None] * f[i][:, None, :] + _diagonals(1 - f[i]) for i, A in self._blocks(self.dense)
-        )
-        return replace(self, p=xp.where(free, self.p, 1), dense=dense)
+        dense = (A * f[i][:, :, None] * f[i][:, None, :] + _diagonals(1 - f[i]) for i, A in self._blocks(self.dense))
+        return self._with(xp.where(free, self.p, 1), dense)
 
     def inverse_diagonal(self) -> Array:
         """Return the diagonal of B^-1, shape (d,)."""
@@ -171,27 +175,16 @@ def squares(V: Array) -> Array:
     return np.einsum("kd,kd->d", V, V) if namespace(V) is np else (V**2).sum(axis=0)
 
 
-def _along(p: Array, x: Array) -> Array:
-    return p if x.ndim == 1 else p[None]
-
-
 def _put(x: Array, layout: Layout, found: list[Array]) -> Array:
     """Return x with the entries of the blocks replaced."""
-    if not found:
-        return x
-    if namespace(x) is np:
-        x = x.copy()
-        for index, values in zip(layout.index, found, strict=True):
-            x[..., index] = values
-        return x
+    on_host = namespace(x) is np
+    x = x.copy() if on_host and found else x
     for index, values in zip(layout.index, found, strict=True):
-        x = x.at[..., index].set(values)
+        if on_host:
+            x[..., index] = values
+        else:
+            x = x.at[..., index].set(values)
     return x
-
-
-def _kept(p: Array, base: BlockDiagonal) -> Array:
-    """Return a new diagonal with that of `base` at the coordinates of the dense blocks."""
-    return _put(p, base.layout, [base.p[index] for index in base.layout.index])
 
 
 def _turned(A: Array, x: Array, *, transposed: bool = False) -> Array:

@@ -129,12 +129,8 @@ class StructuredState(Core):
             design = Design.of_moments(seen.X, **about)
             rows = _designed(source, design)
         first = first_theta(settings, design) if start is None else np.asarray(start.data.mean)
-        options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
-        options |= {
-            "weight_kind": settings.weight_kind,
-            "likelihood": settings.likelihood,
-            "structure": settings.structure,
-        }
+        names = ("gamma", "likelihood", "structure", "weight_kind", "max_passes", "tol")
+        options: dict[str, Any] = {name: getattr(settings, name) for name in names}
         model, g = design.model(settings.model(design.outputs)), coef_regularizer(settings, design)
         out = refine(model, g, rows, first, **options)
         std = np.sqrt(seen.X.squares / seen.X.rows) if settings.function is None else None

@@ -20,7 +20,7 @@ from kalprox.large.posterior import noise_of
 from kalprox.large.prox import minimise
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
-from kalprox.models import Linear, Model, Predictor, padded_length
+from kalprox.models import Linear, Model, Predictor, padded
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.newton import halved
 from kalprox.sources import Block
@@ -318,10 +318,8 @@ def _outputs(model: Model, theta: Array, X: Array) -> Array:
     if isinstance(model, Predictor):
         with np.errstate(all="ignore"):
             return model.value(theta, X)
-    b = len(X)
-    if namespace(theta, X) is np:  # of one of a few lengths, as in `Function.linearize_rows`
-        X = np.concatenate([X, np.repeat(X[-1:], padded_length(b) - b, axis=0)])
-    return call_jax(partial(compiled(_values), model), theta, X)[:b]
+    rows = padded(X, 1) if namespace(theta, X) is np else X  # of one of a few lengths, as in `Function.linearize_rows`
+    return call_jax(partial(compiled(_values), model), theta, rows)[: len(X)]
 
 
 def _values(model: Any, theta: Array, X: Array) -> Array:
