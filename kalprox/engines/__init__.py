@@ -15,11 +15,10 @@ folded where its rows are, and the totals are merged as a tree whose shape depen
 (100, array([1., 2.]))
 """
 
-from kalprox.engines.base import Engine, EngineFailed, Partition, PartitionSummary
+from kalprox.engines.base import Engine, EngineFailed, EngineSource, Partition, PartitionSummary
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.opening import engine_of, open
 from kalprox.engines.partitions import ArrayPartition, FilePartition, partitions_of
-from kalprox.engines.source import EngineSource
 
 __all__ = [
     "ArrayPartition",

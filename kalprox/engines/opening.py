@@ -8,13 +8,12 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from kalprox.base.extras import load
-from kalprox.engines.base import Engine, EngineFailed
+from kalprox.engines.base import Engine, EngineFailed, EngineSource
 from kalprox.engines.collections import is_collection
 from kalprox.engines.dask import TIMEOUT, DaskEngine
 from kalprox.engines.dask_logging import quiet, silence, silence_workers
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.partitions import comes_from, partitions_of
-from kalprox.engines.source import EngineSource
 from kalprox.engines.spark import SparkEngine
 
 __all__ = ["engine_of", "open", "opened_source"]

@@ -24,8 +24,7 @@ from kalprox.base.tree import leaf
 from kalprox.information.base import Counted
 from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.block_diagonal import squares as squares_of
-from kalprox.large.factor import StructuredFactor
-from kalprox.large.low_rank import PlusLowRank, Truncated, combined, cross, largest, truncated
+from kalprox.large.low_rank import PlusLowRank, StructuredFactor, Truncated, combined, cross, largest, truncated
 from kalprox.large.prox import diagonal_hessian, with_curvature
 from kalprox.linalg.triangle import product
 from kalprox.noise import Noise

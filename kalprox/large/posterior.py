@@ -9,8 +9,8 @@ import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.information.implicit import pieces
-from kalprox.large.factor import StructuredFactor
 from kalprox.large.information import Structured, noise_of_predictions
+from kalprox.large.low_rank import StructuredFactor
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior

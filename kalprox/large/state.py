@@ -16,9 +16,8 @@ from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of
 from kalprox.large.block_diagonal import BlockDiagonal
-from kalprox.large.factor import StructuredFactor
 from kalprox.large.information import Structured, piece_rows
-from kalprox.large.low_rank import PlusLowRank
+from kalprox.large.low_rank import PlusLowRank, StructuredFactor
 from kalprox.large.posterior import StructuredPosterior, noise_of
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts

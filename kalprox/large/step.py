@@ -13,9 +13,8 @@ from kalprox.algorithms.parameters import first_numbers, next_numbers, warn_of_o
 from kalprox.base.arrays import Array, asarray_like, is_traced, masked, namespace
 from kalprox.base.control import call_jax, compiled, on_cpu, select, while_loop, window
 from kalprox.information.linearized import Expansion, Spread, expand
-from kalprox.large.factor import StructuredFactor
 from kalprox.large.information import Structured, Weighed, append, piece_rows, settled, with_room
-from kalprox.large.low_rank import PlusLowRank
+from kalprox.large.low_rank import PlusLowRank, StructuredFactor
 from kalprox.large.posterior import noise_of
 from kalprox.large.prox import minimise
 from kalprox.likelihoods import Likelihood
