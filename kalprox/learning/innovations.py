@@ -108,12 +108,8 @@ def in_stds(error: Array, std: Array) -> Array:
 
 def innovation(y: Any, mean: Any, variance: Any, dof: float, s: float) -> tuple[Any, ...]:
     """Return the fields of `Innovations` for one row; s is its variance in units of the noise variance."""
-    std, error = (variance * s) ** 0.5, y - mean
-    if isinstance(error, float):
-        issued: Any = error / std if std else math.copysign(math.inf, error) if error else 0.0
-    else:
-        issued = in_stds(error, std)
-    return mean, std, dof, s**0.5, issued, 1
+    std = np.sqrt(variance * s)
+    return mean, std, dof, s**0.5, in_stds(y - mean, std), 1
 
 
 def common(values: Array) -> Array:

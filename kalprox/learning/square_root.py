@@ -251,12 +251,17 @@ class SquareRootFilter(PickledFields):
 
         With c = `_spread` that of x'theta is c x'V x + (1 - c) x'V H V x, for the curvature H of the penalty.
         """
-        spread, H = self._spread, self.kernel.curvature
-        if spread == 1 or H is None:
+        spread = self._spread
+        if spread == 1 or self.kernel.curvature is None:
             return spread * leverage
-        gains = (inputs @ self.L) @ self.L.T
-        bent = gains @ H if H.ndim == 2 else gains * H
-        return spread * leverage + (1 - spread) * (bent * gains).sum(axis=-1)
+        return spread * leverage + (1 - spread) * self._bends(inputs @ self.L)
+
+    def _bends(self, projected: Array) -> Array:
+        """Return x'V H V x for rows x that are given as x'L."""
+        gains, H = projected @ self.L.T, self.kernel.curvature
+        assert H is not None
+        bends: Array = ((gains @ H if H.ndim == 2 else gains * H) * gains).sum(axis=-1)
+        return bends
 
     # ---- a block ---------------------------------------------------------------------------------------
 
@@ -318,15 +323,14 @@ class SquareRootFilter(PickledFields):
 
     def _predicted(self, X: Array, y: Array, *, bends: bool) -> tuple[Array, Array, Array]:
         """Return errors, leverages and, if wanted, x'V H V x for the curvature H of the penalty, without learning."""
-        L, H, theta = self.kernel.root, self.kernel.curvature, self.kernel.theta
+        L, theta = self.kernel.root, self.kernel.theta
         error, s, bent = np.empty(y.shape), np.empty(len(y)), np.zeros(len(y))
         for rows, D, targets in self._parts(X, y):
             projected = D @ L
             error[rows] = targets - D @ theta
             s[rows] = np.einsum("ij,ij->i", projected, projected)
-            if bends and H is not None:
-                gains = projected @ L.T
-                bent[rows] = np.einsum("ij,ij->i", gains, gains @ H if H.ndim == 2 else gains * H)
+            if bends and self.kernel.curvature is not None:
+                bent[rows] = self._bends(projected)
         return error, s, bent
 
     # ---- reading ---------------------------------------------------------------------------------------
