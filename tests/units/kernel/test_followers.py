@@ -136,12 +136,12 @@ def test_a_copy_and_a_pickle_follow_on_their_own():
     X, y = rows(seed=3)
     compiled.follow(X[0], float(y[0]))
     others = [compiled.copy(), pickle.loads(pickle.dumps(compiled)), replace(compiled.copy())]
-    before = compiled.theta.copy(), compiled.rows
+    before = compiled.theta.copy(), compiled.counts.rows
     for one in others:
         one.follow(X[1], float(y[1]))
         np.testing.assert_array_equal(one.theta, others[0].theta)
     np.testing.assert_array_equal(compiled.theta, before[0])
-    assert compiled.rows == before[1] < others[0].rows + 1
+    assert compiled.counts.rows == before[1] < others[0].counts.rows + 1
     compiled.follow(X[1], float(y[1]))
     np.testing.assert_array_equal(compiled.theta, others[0].theta)
 
