@@ -71,7 +71,7 @@ def _log_score(noise, X, y, size=100):
     for start in range(0, len(y), size):
         rows = slice(start, start + size)
         if start:
-            scores.append(model._predictive(X[rows], None, None, None).log_prob(y[rows]))
+            scores.append(model._predictive(X[rows]).log_prob(y[rows]))
         model.partial_fit(X[rows], y[rows])
     return np.mean(scores)
 
@@ -173,8 +173,8 @@ def test_only_the_share_of_the_noise_is_uncertain():
     assert (whole > 0).all()
     np.testing.assert_allclose(model.log_uncertainty(X, np.zeros(ROWS), np.full(ROWS, 0.5)), whole / 4)
     stream = _streamed(KalproxRegressor(noise="inputs", diagnose=False, penalty="ridge"), X, X.sum(axis=1) + u, 100)
-    assert stream._predictive(X[:5], None, None, 0.0).dof == pytest.approx(np.full(5, stream.noise_dof_))
-    assert (stream._predictive(X[:5], None, None, None).dof < stream.noise_dof_).all()
+    assert stream._predictive(X[:5], sigma=0.0).dof == pytest.approx(np.full(5, stream.noise_dof_))
+    assert (stream._predictive(X[:5]).dof < stream.noise_dof_).all()
 
 
 def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
@@ -182,7 +182,7 @@ def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
     model = _streamed(
         KalproxRegressor(noise="inputs", penalty="ridge"), X, X.sum(axis=1) + np.exp(X[:, 0]) * noise, 100
     )
-    found = model._predictive(X, None, None, None)
+    found = model._predictive(X)
     low, high = model.predict_interval(X, 0.9)
     np.testing.assert_allclose(high - low, 2 * found.std * stats.t.ppf(0.95, found.dof), rtol=1e-9)
     np.testing.assert_allclose(model.predict(X, return_std=True)[1], found.std)
