@@ -2,7 +2,7 @@
 
 `regressor` defines KalproxRegressor and its parameters, `classifier` KalproxClassifier and its. Their methods are in
 `fitting` (fits of all rows), `streaming` (of some after others), `predicting` (of a regressor), `readings` (fitted
-attributes, intervals, draws, plots) and `files` (saving, loading and reports); `loading` reads any model file. `base`
+attributes, intervals, draws, plots) and `files` (saving, loading and reports, and `load` of any model file). `base`
 holds the learner, `rows` checks the rows, and `frames` encodes those of frames. `pipelines` predicts intervals through
 pipelines.
 """
@@ -11,7 +11,7 @@ from kalprox.base.extras import not_installed
 
 try:
     from kalprox.estimators.classifier import KalproxClassifier
-    from kalprox.estimators.loading import load
+    from kalprox.estimators.files import load
     from kalprox.estimators.pipelines import predict_interval
     from kalprox.estimators.regressor import KalproxRegressor
 except ModuleNotFoundError as missing:

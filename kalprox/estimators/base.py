@@ -235,14 +235,21 @@ class LearnerEstimator(BaseEstimator):
         return encoded.X[good], good, None if added is None else added[good]
 
     def _lazily(self, method: str, X: Any, results: dict[str, Any], by_row: dict[str, Any], **given: Any) -> Any:
-        """Return what a method returns for rows, for those of a collection, as a lazy one: of one result its column.
+        """Return what a method returns for rows, for those of a collection, as a lazy one.
+
+        It is a frame, or of one result its column; of an array one, or with `return_std` a pair of them.
 
         For the parameters see `kalprox.engines.collections.predict_collection`.
         """
         found = predict_collection(partial(_columns, method=method, **given), self, X, results, by_row)
-        if hasattr(found, "sparkSession") or len(results) > 1:
+        if hasattr(found, "sparkSession"):
             return found
-        return found[next(iter(results))] if hasattr(found, "columns") else found[:, 0]
+        if hasattr(found, "columns"):
+            return found if len(results) > 1 else found[next(iter(results))]
+        if not given.get("return_std"):
+            return found if len(results) > 1 else found[:, 0]
+        half = len(results) // 2
+        return (found[:, 0], found[:, 1]) if half == 1 else (found[:, :half], found[:, half:])
 
     def _encoder(self, *left_out: str) -> FrameEncoder:
         """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""

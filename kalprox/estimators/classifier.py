@@ -602,9 +602,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         if _is_lazy(X):
             names = [f"{what}_{label}" for what in ("p", "std")[: 1 + return_std] for label in self.classes_]
             by_row, given = {"offset": offset}, {"return_std": return_std, "time": time}
-            found = self._lazily("predict_proba", X, dict.fromkeys(names, float), by_row, **given)
-            m = len(self.classes_)
-            return (found[:, :m], found[:, m:]) if return_std and not hasattr(found, "columns") else found
+            return self._lazily("predict_proba", X, dict.fromkeys(names, float), by_row, **given)
         at = None if time is None else float(time_numbers(time, 1)[0])
         proba = self._read(
             X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=at is None, time=at, offset=offset

@@ -139,14 +139,10 @@ class Predicting(LearnerEstimator):
         """
         if not (sigma is None or np.ndim(sigma) == 0):
             raise ValueError("sigma of a Dask collection or a Spark frame must be one number: predict in parts.")
-        several = self._belief.coef.ndim == 2
-        targets = [f"_{name}" for name in self._target_names()] if several else [""]
+        targets = [f"_{name}" for name in self._target_names()] if self._belief.coef.ndim == 2 else [""]
         results = {f"{what}{target}": float for what in ("mean", "std")[: 1 + return_std] for target in targets}
         given = {"return_std": return_std, "sigma": sigma, "time": time}
-        found = self._lazily("predict", X, results, {"offset": offset, "exposure": exposure}, **given)
-        if not return_std or hasattr(found, "columns"):
-            return found
-        return (found[:, : len(targets)], found[:, len(targets) :]) if several else (found[:, 0], found[:, 1])
+        return self._lazily("predict", X, results, {"offset": offset, "exposure": exposure}, **given)
 
     def _predictive(self, X: Any, **given: Any) -> Any:
         """Return the predictive distributions for rows, NaN for skipped ones; what is given is as in `predict`."""
