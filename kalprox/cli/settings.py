@@ -128,11 +128,10 @@ def settings_of(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
     from kalprox.likelihoods import Gaussian
     from kalprox.penalties import penalty_of
-    from kalprox.sources.formula import FormulaColumns
     from kalprox.structures import STRUCTURES
 
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "weight_kind", "missing")}
-    intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
+    intercept = not given["no_intercept"] and columns.intercept
     penalty = _penalty(columns, given)
     settings |= {"penalty": penalty, "fit_intercept": intercept} | _likelihood_setting(columns, given)
     if penalty != "default" and not penalty_of(penalty).has_weight:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.checks import LARGEST
+from kalprox.base.text import worded
 from kalprox.sources.cells import Cells, impossible, parse_days, parse_levels, why_bad
 from kalprox.sources.cells import shown as cell_shown
 from kalprox.sources.files import SourceError
-from kalprox.sources.formula_functions import context, load_formulaic, transform_state
+from kalprox.sources.formula_functions import context, formula_error, load_formulaic, transform_state
 from kalprox.sources.formula_syntax import Factor, marked, marked_names, parse_factor, unmarked
 from kalprox.sources.labels import LevelIndex
 from kalprox.sources.quarantine import Cell, Reason
@@ -63,29 +64,32 @@ class FormulaColumns(TableColumns):
         self._set(terms=terms, levels=levels)
         if self.unseen != "reject":
             raise SourceError(
-                "unseen must be 'reject' with a formula: the zeros of an unknown level would be those of the reference."
+                worded(
+                    "{unseen} must be 'reject' with a formula: the zeros of an unknown level would be those of the "
+                    "reference."
+                )
             )
         if not self.terms or not all(self.terms) or not all(self.levels.values()):
-            raise SourceError("formula must have at least one term besides the intercept, and levels for each factor.")
+            raise formula_error("must have at least one term besides the intercept, and levels for each factor.")
         there = {*self.numeric, *self.dates}
         for factor in self._factors:
             used = {*factor.numbers, *(() if factor.lookup is None else (factor.lookup,))}
             if not used <= there | (set(self.levels) if factor.lookup else set()) or not set(factor.levels) <= set(
                 self.levels
             ):
-                raise SourceError(f"formula must have columns that are described; got {factor.text!r}.")
+                raise formula_error(f"must have columns that are described; got {factor.text!r}.")
             if factor.reference is not None and factor.reference not in self.levels[factor.levels[0]]:
                 known = ", ".join(map(repr, self.levels[factor.levels[0]][:20]))
-                raise SourceError(
-                    f"formula must not have {factor.text!r}: the reference {factor.reference!r} is no level of column "
+                raise formula_error(
+                    f"must not have {factor.text!r}: the reference {factor.reference!r} is no level of column "
                     f"{factor.levels[0]!r}, whose levels are {known}."
                 )
         stateful = {text for factor in self._factors for text in factor.stateful}
         if stateful != set(self.state):
-            raise SourceError(f"formula must have the state of {', '.join(sorted(stateful)) or 'nothing'}.")
+            raise formula_error(f"must have the state of {', '.join(sorted(stateful)) or 'nothing'}.")
         widths = (np.prod([len(self.levels.get(name, "1")) for name in self._names(term)]) for term in self.terms)
         if sum(widths) > _MOST:
-            raise SourceError(f"formula must not make more than {_MOST:,} columns; leave out interactions of levels.")
+            raise formula_error(f"must not make more than {_MOST:,} columns; leave out interactions of levels.")
         self._check_different([*there, *self.levels])
 
     @cached_property
@@ -110,7 +114,7 @@ class FormulaColumns(TableColumns):
         factor = parse_factor(self.target)
         expression = self.classes and factor.lookup is None  # which has no classes
         if expression or factor.levels or factor.stateful or factor.is_literal:
-            raise SourceError(f"formula must have numbers on its left-hand side; got {self.target!r}.")
+            raise formula_error(f"must have numbers on its left-hand side; got {self.target!r}.")
         return factor.numbers or (str(factor.lookup),)
 
     @property
@@ -224,7 +228,7 @@ def _model_matrix(formula: Any, frame: Mapping[str, Any], state: dict[str, Any] 
             )
     except (errors.FormulaicError, ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxError) as error:
         said = re.sub(r"\s+", " ", str(error))[:300]
-        raise SourceError(f"formula must have terms that can be evaluated; formulaic says: {said}") from error
+        raise formula_error(f"must have terms that can be evaluated; formulaic says: {said}") from error
 
 
 def _evaluate(spec: Any, frame: Mapping[str, Any], n: int) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.extras import load
+from kalprox.base.text import worded
 from kalprox.sources.files import SourceError
 
 FUNCTIONS = (
@@ -40,6 +41,11 @@ _STATES = dict.fromkeys(("center", "scale", "standardize"), _MOMENTS) | {
     "poly": ("alpha", "norms2"),
 }  # what formulaic keeps for each of them
 _LIMIT = 65_536  # values of a sample
+
+
+def formula_error(what: str) -> SourceError:
+    """An error that says what a formula must be, or must not have."""
+    return SourceError(worded("{formula} {}", what))
 
 
 def load_formulaic(name: str = "formulaic") -> Any:
@@ -77,7 +83,7 @@ def transform_state(text: str, state: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         good = False
     if not good:
-        raise SourceError(f"formula must have {', '.join(expected)} for {text!r}, as numbers; got {state!r}.")
+        raise formula_error(f"must have {', '.join(expected)} for {text!r}, as numbers; got {state!r}.")
     return found
 
 
@@ -122,7 +128,7 @@ class Moments:
         ddof = int(function == "scale")
         std = float(np.sqrt(self.squares / (self.count - ddof)))
         if std == 0:
-            raise SourceError(f"formula must not have {text!r}: its values are all {self.mean:g}. Leave it out.")
+            raise formula_error(f"must not have {text!r}: its values are all {self.mean:g}. Leave it out.")
         return {"ddof": ddof, "center": self.mean, "scale": std}
 
 
@@ -154,11 +160,11 @@ class Sample:
             with np.errstate(all="ignore"):
                 function(np.concatenate(self.kept), _state=state, **called.arguments)
         except (ValueError, TypeError, IndexError, np.linalg.LinAlgError) as error:
-            raise SourceError(f"formula must not have {text!r}, whose basis cannot be found: {error}") from None
+            raise formula_error(f"must not have {text!r}, whose basis cannot be found: {error}") from None
         plain = {name: _plain(value) for name, value in state.items()}
         norms = np.array(plain.get("norms2", [1.0]))
         if not (np.isfinite(norms).all() and norms.all()):
-            raise SourceError(f"formula must not have {text!r}: its values are too few for this degree.")
+            raise formula_error(f"must not have {text!r}: its values are too few for this degree.")
         return plain
 
 

@@ -14,7 +14,7 @@ from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cells import Cells, Faults, cell_labels, distinct_cells, parse_labels, separated
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.formula import FormulaColumns, factor_matrix, number_frame
-from kalprox.sources.formula_functions import scan_of
+from kalprox.sources.formula_functions import formula_error, scan_of
 from kalprox.sources.formula_syntax import Parsed, parse_factor, parse_formula
 from kalprox.sources.inference import (
     FeatureKinds,
@@ -95,7 +95,7 @@ def _with_target(formula: str) -> Parsed:
     """The parts of a formula; raise SourceError if it has no left-hand side."""
     parsed = parse_formula(formula)
     if parsed.target is None:
-        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
+        raise formula_error(f"must have a target, such as 'y ~ x'; got {formula!r}.")
     return parsed
 
 
@@ -118,7 +118,7 @@ def _class_column(parsed: Parsed) -> str:
     """The target, if it is a column, which may hold classes."""
     factor = parse_factor(str(parsed.target))
     if factor.lookup is None:
-        raise SourceError(f"formula must have a column of classes on its left-hand side; got {parsed.target!r}.")
+        raise formula_error(f"must have a column of classes on its left-hand side; got {parsed.target!r}.")
     return factor.lookup
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kalprox.sources.files import SourceError
-from kalprox.sources.formula_functions import FUNCTIONS, STATEFUL, arguments_of, load_formulaic
+from kalprox.sources.formula_functions import FUNCTIONS, STATEFUL, arguments_of, formula_error, load_formulaic
 
 _CONTRASTS = ("treatment", "sum", "helmert", "diff", "poly")  # of `contr`
 _PATSY = ("Treatment", "Sum", "Helmert", "Diff", "Poly")
@@ -77,32 +77,30 @@ def parse_formula(formula: str) -> Parsed:
     """
     formulaic = load_formulaic()
     if len(formula) > _LONGEST:
-        raise SourceError(f"formula must have at most {_LONGEST:,} characters; got {len(formula):,}.")
+        raise formula_error(f"must have at most {_LONGEST:,} characters; got {len(formula):,}.")
     for power in re.findall(r"(?:\*\*|\^)\s*([0-9]+)", formula):
         if int(power) > _HIGHEST:
-            raise SourceError(f"formula must not have powers above {_HIGHEST}; got {power}.")
+            raise formula_error(f"must not have powers above {_HIGHEST}; got {power}.")
     _check_powers(formula)
     try:
         parsed = formulaic.Formula(marked(formula))
     except (formulaic.errors.FormulaicError, ValueError, SyntaxError, KeyError, RecursionError) as error:
         if "`.` operator" in str(error):
-            raise SourceError(
-                f"formula must name its columns: there is no . for all others; got {formula!r}."
-            ) from None
+            raise formula_error(f"must name its columns: there is no . for all others; got {formula!r}.") from None
         said = re.sub(r"\x1b?\[[0-9;]*m|[⧛⧚\x1b]", "", str(error)).split("\n")[0].strip()
-        raise SourceError(f"formula must be one such as 'y ~ x + C(g) + a:b'; got {formula!r} ({said}).") from None
+        raise formula_error(f"must be one such as 'y ~ x + C(g) + a:b'; got {formula!r} ({said}).") from None
     sides = (parsed.lhs, parsed.rhs) if hasattr(parsed, "lhs") else ((), parsed)
     if not all(isinstance(side, Iterable) and all(hasattr(term, "factors") for term in side) for side in sides):
-        raise SourceError(f"formula must have one left-hand and one right-hand side; got {formula!r}.")
+        raise formula_error(f"must have one left-hand and one right-hand side; got {formula!r}.")
     left, right = ([tuple(_text(factor) for factor in term.factors) for term in side] for side in sides)
     if len(left) > 1 or (left and len(left[0]) != 1):
-        raise SourceError(f"formula must have one target on its left-hand side; got {formula!r}.")
+        raise formula_error(f"must have one target on its left-hand side; got {formula!r}.")
     for factors in (*left, *right):
         for factor in factors:
             parse_factor(factor)
     terms = tuple(term for term in right if term != ("1",))
     if not terms:
-        raise SourceError(f"formula must have at least one term besides the intercept; got {formula!r}.")
+        raise formula_error(f"must have at least one term besides the intercept; got {formula!r}.")
     return Parsed(left[0][0] if left else None, terms, ("1",) in right)
 
 
@@ -112,7 +110,7 @@ def _check_powers(formula: str) -> None:
     while before != outside:  # calls from the inside out, whose arguments are Python
         before, outside = outside, re.sub(r"[\w.]+\([^()]*\)", "f", outside)
     if power := re.search(r"(?:^|[~+:*/\s(-])((`[^`]+`|[^\W\d][\w.]*)\s*(?:\*\*|\^)\s*[0-9]+)", outside):
-        raise SourceError(f"formula must not have {power[1]!r}, which is {power[2]} alone: write I({power[2]}**2).")
+        raise formula_error(f"must not have {power[1]!r}, which is {power[2]} alone: write I({power[2]}**2).")
 
 
 def _text(factor: Any) -> str:
@@ -162,7 +160,7 @@ def parse_factor(text: str) -> Factor:
         tree = ast.parse(code.strip(), mode="eval").body
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         hint = f" If it is a column, write `{text}`, in backticks." if keyword.iskeyword(text) else ""
-        raise SourceError(f"formula must have expressions of Python as factors; got {text[:200]!r}.{hint}") from None
+        raise formula_error(f"must have expressions of Python as factors; got {text[:200]!r}.{hint}") from None
     walk = _Walk(text, names)
     if isinstance(tree, ast.Name):
         return Factor(text, lookup=walk.name(tree))
@@ -235,8 +233,8 @@ class _Walk:
         self.reference: str | None = None
 
     def refuse(self, why: str) -> SourceError:
-        return SourceError(
-            f"formula must not have {self.text[:200]}: {why}. Allowed are columns (in backticks where they are no "
+        return formula_error(
+            f"must not have {self.text[:200]}: {why}. Allowed are columns (in backticks where they are no "
             f"identifiers), numbers, + - * / **, I(), C(), fourier(), {', '.join(f'{name}()' for name in STATEFUL)}, "
             f"and {', '.join(FUNCTIONS)}."
         )

@@ -127,13 +127,6 @@ def file_size(file: Path, reading: Reading) -> FileSize:
         return FileSize(0, 0, 0)
 
 
-def total_size(sizes: list[FileSize]) -> Size:
-    """The size of all files together."""
-    rows = [size.rows for size in sizes]
-    total = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-    return Size(sum(size.bytes for size in sizes), total)
-
-
 def share_read(sizes: list[FileSize], cursor: Cursor) -> float:
     """The share of the files' bytes that lies before the cursor.
 
@@ -290,7 +283,11 @@ class Table:
 
     def size(self) -> Size:
         """The number of bytes and, where every file tells it, of rows; None for standard input."""
-        return Size(None, None) if STDIN in self.files else total_size(self._sizes)
+        if STDIN in self.files:
+            return Size(None, None)
+        rows = [size.rows for size in self._sizes]
+        known = [n for n in rows if n is not None]
+        return Size(sum(size.bytes for size in self._sizes), sum(known) if len(known) == len(rows) else None)
 
     def found(self) -> list[str]:
         """How files are written, a line for each way that was found and is not the default. Call it before `blocks`."""

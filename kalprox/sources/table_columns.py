@@ -72,6 +72,8 @@ class TableColumns(PickledFields, ABC):
     shared = tuple[str, ...]()
     drop_first = gaps = unlabelled = False
 
+    intercept = True  # unless a formula says otherwise
+
     def __post_init__(self) -> None:
         self._set(**{name: tuple(getattr(self, name)) for name in self._TUPLES})  # lists, if they come from JSON
 
