@@ -187,13 +187,13 @@ class RecentRows(LiveRows):
 
     def _filter_start(self) -> tuple[Exact, list[Block]]:
         """Return the state from which the filter starts, and the batches since then, fewer rows than it serves for."""
-        (start, state), since = self._base, []
+        (start, state), since, rows = self._base, [], 0
         for block in self.buffer.in_batches(start, apart=state.filter_serves < math.inf):
             since.append(block)
-            rows = sum(map(len, since))
+            rows += len(block)
             if rows >= state.filter_serves:
                 state = state.learn(self.buffer.block.part(start, start + rows))
-                start, since = start + rows, []
+                start, since, rows = start + rows, [], 0
         if start > self._base[0]:
             state = replace(state, begin=self.core.belief.posterior.mean)  # not one that depends on what was read
             self._base = start, state
