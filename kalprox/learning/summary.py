@@ -11,6 +11,7 @@ from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_level
+from kalprox.base.text import Text, worded
 from kalprox.display.html import card, whole_table
 from kalprox.display.tables import Table, as_text
 from kalprox.learning.belief import Belief
@@ -220,7 +221,8 @@ class Summary:
             shown = len(terms) - len(left_out)
             notes.append(f"The {shown:,} with the largest effects, of {len(terms):,}, are shown.")
         header = ["#", *kind, "parameter" if own else "column", *self.heads, *([] if own else ["effect"])]
-        return Table(header, rows, "\n".join(notes))
+        lines = [part for note in notes for part in ("\n", note)]
+        return Table(header, rows, Text.of(*lines[1:]))
 
     @property
     def _whose(self) -> str:
@@ -411,9 +413,11 @@ def _about_intervals(belief: Belief, notes: list[str]) -> None:
     notes += [note for note in (belief.why_no_interval, belief.interval_doubt) if note]
     if unknown := int((~belief.determined(penalised=True)).sum()):
         notes.append(
-            f"Undetermined: neither the rows nor the penalty determine {unknown:,} of the coefficients, and of all "
-            "that fit as well those of the smallest size are shown. Use penalty='ridge' with alpha='auto', or leave "
-            "columns out."
+            worded(
+                f"Undetermined: neither the rows nor the penalty determine {unknown:,} of the coefficients, and of all "
+                "that fit as well those of the smallest size are shown. Use {penalty='ridge'} with {alpha='auto'}, or "
+                "leave columns out."
+            )
         )
 
 

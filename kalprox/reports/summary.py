@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from kalprox.base.text import MAX_NAME, code, shorten
+from kalprox.base.text import MAX_NAME, code, in_options, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.saving import n_held
@@ -70,7 +70,8 @@ def contents(fitted: TableModel) -> str:
 
 def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -> Table:
     """The coefficients with standard errors and intervals; see `kalprox.learning.summary.Summary`."""
-    return fitted.summary(level).about_coefficients(top, about_levels(fitted).rstrip())
+    table = fitted.summary(level).about_coefficients(top, about_levels(fitted).rstrip())
+    return replace(table, caption=in_options(table.caption))
 
 
 def about_levels(fitted: TableModel) -> str:
