@@ -27,7 +27,8 @@ class CategoryCalibration(ClassCalibration):
     score are those of all classes: `squared_errors` is the sum of (y_c - p_c)^2 over rows and classes. ROC, lift and
     the areas under the ROC curves are those of one class against the others.
 
-    A row of y that does not have a single 1 and zeros cannot be judged, and is counted in `undetermined`.
+    A row of y that does not have a single 1 and zeros cannot be judged, and is counted in `undetermined`. The arrays
+    must have values: inside `jax.jit` there are none.
 
     Attributes
     ----------
