@@ -456,9 +456,9 @@ def descend_jointly(
 ) -> tuple[Point, float, float] | None:
     """Descend from theta to a minimum, at which the parameter that the likelihood learns solves its equation.
 
-    Theta is refined with the parameter held, roughly at first, and the parameter moves by a step of the secant method
-    for its score at the refined theta, until neither moves. Refinement with the likelihood `first` finds the start, if
-    there is one. `problem.likelihood` has the parameter in the end.
+    Theta is refined roughly with the parameter held. Then both move together, by steps for theta and for the score of
+    the parameter that are mixed with earlier ones, until neither moves. Refinement with the likelihood `first` finds
+    the start, if there is one. `problem.likelihood` has the parameter in the end.
 
     Returns
     -------
