@@ -370,11 +370,6 @@ def _verdict(
             "stopped on a plateau: the model does not respond to theta here, so that the rows say nothing about it. "
             "Choose another start, or add a penalty."
         )
-    if change > 0:
-        return False, worded(
-            f"stopped at {{max_passes={max_passes}}}: the {problem.likelihood.parameter} of the likelihood would still "
-            f"change by {change:.1e} (relative). Allow more passes, or give the {problem.likelihood.parameter}."
-        )
     if _separates(problem, point, left, max_passes):
         counts = problem.likelihood.outcomes == "counts"
         what = "rows whose counts are all zero from the others" if counts else "the classes without an error"
@@ -382,6 +377,11 @@ def _verdict(
         return False, (
             f"The coefficients run to infinity (complete or quasi-complete separation): some columns separate {what}. "
             f"Set a penalty, such as ridge, or remove the columns that {whose}."
+        )
+    if change > 0:
+        return False, worded(
+            f"stopped at {{max_passes={max_passes}}}: the {problem.likelihood.parameter} of the likelihood would still "
+            f"change by {change:.1e} (relative). Allow more passes, or give the {problem.likelihood.parameter}."
         )
     if left <= tol:
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
