@@ -374,9 +374,9 @@ def _verdict(
         counts = problem.likelihood.outcomes == "counts"
         what = "rows whose counts are all zero from the others" if counts else "the classes without an error"
         whose = "tell these rows apart" if counts else "determine the class"
-        return False, (
+        return False, worded(
             f"The coefficients run to infinity (complete or quasi-complete separation): some columns separate {what}. "
-            f"Set a penalty, such as ridge, or remove the columns that {whose}."
+            f"Set a penalty, such as {{penalty='ridge'}}, or remove the columns that {whose}."
         )
     if change > 0:
         return False, worded(

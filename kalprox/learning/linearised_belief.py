@@ -9,6 +9,7 @@ import scipy.sparse
 from kalprox.algorithms.proximal_filter import linearised_at_check
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.base.tree import state
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
@@ -20,11 +21,11 @@ from kalprox.solvers.curvature import diagonal_curvature
 
 __all__ = ["SEPARATED", "LinearisedBelief", "SeparationWarning", "contrasts", "noise_variance"]
 
-SEPARATED = (
+SEPARATED = worded(
     "The rows leave some coefficients to the weak prior of the stream, since some columns separate the classes without "
     "an error, or rows whose counts are all zero (complete or quasi-complete separation): without it the coefficients "
-    "run to infinity, and their standard errors say nothing. Set a penalty, such as ridge, or remove these "
-    "columns."
+    "run to infinity, and their standard errors say nothing. Set a penalty, such as {penalty='ridge'}, or "
+    "remove these columns."
 )
 
 _SHARE = 0.03  # of the precision of a direction, from which on the prior decides it

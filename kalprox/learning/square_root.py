@@ -297,7 +297,7 @@ class SquareRootFilter(PickledFields):
         fades = forgets or known_squares != known_rows
         error0, s0, bent0 = self._predicted(block.X, y, bends=fades)  # as predicted before the block
         variance0, _, known = self._noise(known_rows, known_squares, self.kernel.rss, self.kernel.trace[0])
-        parts = [self.kernel.learn(D, targets, weights[rows]) for rows, D, targets in self._parts(block.X, y)]
+        parts = [self.kernel.learn(D, targets, weights[rows]) for rows, D, targets in _parts(self.design, block.X, y)]
         error, s, bent, rss, trace = (np.concatenate(values) for values in zip(*parts, strict=True))
         rows_before = (left * known_rows + fading.rows)[:, None]
         if fades:
@@ -314,18 +314,11 @@ class SquareRootFilter(PickledFields):
         self.counts.squares += float(counts.sum())
         return Innovations.one_by_one(block.y, y - error, np.sqrt(variance) * scale, dof, scale, issued)
 
-    def _parts(self, X: Array, y: Array) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield some rows at a time: which, their inputs, and their targets about the offset."""
-        for start in range(0, len(X), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            inputs, targets = self.design.rows(X[rows]), self.design.residual(y[rows])
-            yield rows, inputs, targets
-
     def _predicted(self, X: Array, y: Array, *, bends: bool) -> tuple[Array, Array, Array]:
         """Return errors, leverages and, if wanted, x'V H V x for the curvature H of the penalty, without learning."""
         L, theta = self.kernel.root, self.kernel.theta
         error, s, bent = np.empty(y.shape), np.empty(len(y)), np.zeros(len(y))
-        for rows, D, targets in self._parts(X, y):
+        for rows, D, targets in _parts(self.design, X, y):
             projected = D @ L
             error[rows] = targets - D @ theta
             s[rows] = np.einsum("ij,ij->i", projected, projected)
@@ -414,6 +407,13 @@ def _times(H: Array, theta: Array) -> Array:
 def _without(H: Array, held: Array) -> Array:
     """Return a Hessian that is zero for the coordinates that are held."""
     return np.where(held, 0.0, H) if H.ndim == 1 else np.where(held[:, None] | held, 0.0, H)
+
+
+def _parts(design: Design, X: Array, y: Array) -> Iterator[tuple[slice, Array, Array]]:
+    """Yield some rows at a time: which, their inputs, and their targets about the offset."""
+    for start in range(0, len(X), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        yield rows, design.rows(X[rows]), design.residual(y[rows])
 
 
 def _penalises(g: Regularizer, d: int) -> bool:

@@ -165,7 +165,12 @@ def test_a_short_batch_is_predicted_where_no_filter_is_exact(name, first, diagno
     mean, std = block.prequential(X[first:], y[first:])
     for i in range(4):
         row = slice(first + i, first + i + 1)
-        np.testing.assert_allclose([mean[i], std[i]], np.ravel(rows.predict(X[row], return_std=True)), rtol=1e-8)
+        expected = np.ravel(rows.predict(X[row], return_std=True))
+        if name in ("l1", "smooth", "standardize", "auto"):  # zeros, scales and alpha are held for a few rows
+            assert abs(mean[i] - expected[0]) < 0.05 * std[i]
+            np.testing.assert_allclose(std[i], expected[1], rtol=1e-2)
+        else:
+            np.testing.assert_allclose([mean[i], std[i]], expected, rtol=1e-8)
         rows.partial_fit(X[row], y[row])
 
 
@@ -221,7 +226,7 @@ def test_batches_as_long_as_the_buffer_takes_have_the_score_of_single_rows():
             np.testing.assert_allclose(*(getattr(score, name) for score in scores), rtol=1e-9)
 
 
-@pytest.mark.parametrize("batch", [1000, 37])
+@pytest.mark.parametrize("batch", [1000, pytest.param(37, marks=pytest.mark.slow)])
 def test_models_that_begin_with_fewer_rows_than_columns_are_not_called_drifting(batch):
     """The noise is not known then. A calibrated stream is called something else with a probability of 0.02 at most."""
     words = []
@@ -297,7 +302,12 @@ def test_single_rows_with_weights_are_buffered(settings, kind, first):
     np.testing.assert_allclose(single.coef_std_, batch.coef_std_, rtol=1e-10)
     np.testing.assert_allclose(single.noise_var_, batch.noise_var_, rtol=1e-10)
     found = prequential.prequential(X[first:], y[first:], sample_weight=w[first:])
-    np.testing.assert_allclose(np.transpose(predicted), found, rtol=1e-10)
+    if "penalty" in settings:  # what is zero is held for a few rows, but not where the std of the row is given
+        predicted = np.transpose(predicted)
+        assert np.max(np.abs(predicted[0] - found[0]) / predicted[1]) < 0.05
+        np.testing.assert_allclose(predicted[1], found[1], rtol=2e-2)
+    else:
+        np.testing.assert_allclose(np.transpose(predicted), found, rtol=1e-10)
     scores = [model.diagnostics_ for model in (single, prequential)]
     np.testing.assert_allclose(*(score.rows for score in scores), rtol=1e-14)
     if first == 60:
