@@ -85,7 +85,8 @@ def check_bits(bits: int, *, sparse: bool = False) -> None:
         worded(
             f"{{hash_bits}} must be at most {most}; got {bits}. The information of {2**bits:,} columns is one matrix, "
             f"which would take {size:,.3g} GiB, and several times as much while it is computed. {fewer} Or set "
-            f"{{structure='diagonal'}}, which keeps less than the whole matrix and allows {MOST_SPARSE_BITS} bits."
+            f"{{structure='diagonal'}}, which keeps less than the whole matrix and allows up to "
+            f"{MOST_SPARSE_BITS} bits."
         )
     )
 

@@ -106,10 +106,11 @@ def test_a_batch_of_few_columns_does_not_ask_for_the_memory_of_the_machine(monke
 
 ONE_ROW = {  # two for each lock, which a fork may take before threads that learn, and three to make a block
     "gaussian": (KalproxRegressor, {}, "predict", 42),
-    "l1": (KalproxRegressor, {"penalty": "l1"}, "predict", 57),
-    "poisson": (KalproxRegressor, {"likelihood": "poisson"}, "predict", 81),
-    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 89),
+    "l1": (KalproxRegressor, {"penalty": "l1"}, "predict", 42),
+    "poisson": (KalproxRegressor, {"likelihood": "poisson"}, "predict", 79),
+    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 81),
 }
+FILTER_MADE = 2100  # calls, after 1% more rows, if the zeros of a penalty are held in between
 
 
 @pytest.mark.parametrize("kind", ONE_ROW)
@@ -117,24 +118,22 @@ def test_a_row_takes_few_calls_of_python(kind):
     make, settings, predict, most = ONE_ROW[kind]
     X, y = rows(4200, 6)
     y = y if make is KalproxRegressor and not settings.get("likelihood") else (y > 0).astype(float)
-    model, calls = make(**settings).fit(X[:4000], y[:4000]), 0
-
-    def go(begin, end):
-        for i in range(begin, end):
-            getattr(model, predict)(X[i : i + 1])
-            model.partial_fit(X[i : i + 1], y[i : i + 1])
+    model, calls = make(**settings).fit(X[:4000], y[:4000]), []
 
     def count(frame, event, argument):
-        nonlocal calls
-        calls += event == "call"
+        calls[-1] += event == "call"
 
-    go(4000, 4050)  # so that the filter is made, and no fold is near
-    sys.setprofile(count)
-    try:
-        go(4050, 4100)
-    finally:
-        sys.setprofile(None)
-    assert calls / 50 <= most
+    for i in range(4000, 4100):
+        calls.append(0)
+        sys.setprofile(count)
+        try:
+            getattr(model, predict)(X[i : i + 1])
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+        finally:
+            sys.setprofile(None)
+    later = calls[50:]  # when the filter is made, and no fold is near
+    assert np.median(later) <= most
+    assert sum(one > 2 * most for one in later) <= (kind == "l1") and max(later) <= FILTER_MADE
 
 
 # ---- bytes -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from kalprox.calibration.cells import CELLS, PROBABILITY_ALARMS, Cells, cell_of
 
 
 def cells(p, y):
-    places = cell_of(np, p)
+    places = cell_of(p)
     outcomes = np.stack([np.bincount(places, 1.0 - y, CELLS), np.bincount(places, y, CELLS)])
     return Cells.of(outcomes, np.bincount(places, p, CELLS))
 

@@ -8,6 +8,7 @@ import pytest
 
 import kalprox as kp
 from kalprox import model_file
+from kalprox.base.tree import as_numbers, from_numbers
 from kalprox.decisions import Bandit
 from kalprox.forgetting import ByTime
 from kalprox.model_file import ModelFileError
@@ -113,6 +114,12 @@ def test_files_of_other_models_are_named(tmp_path):
         kp.KalproxRegressor.load(tmp_path / "bandit")
 
 
+def issued_by_another_arm(header, arrays):
+    pending = from_numbers(arrays["pending.rows"])
+    pending[0][-1][0] = 99.0
+    arrays["pending.rows"] = as_numbers(pending)
+
+
 def spoilt():
     def change(name, value):
         return lambda header, arrays: header.__setitem__(name, value)
@@ -141,7 +148,7 @@ def spoilt():
     yield array("fleet.rows", np.array([-1.0, 1.0, 1.0]))
     yield array("fleet.held", np.array([0.5, 1.0, 1.0]))
     yield array("pending.X", np.zeros((3, 2)))
-    yield array("pending.issued", np.full((3, 2), 99.0))
+    yield issued_by_another_arm
     yield lambda header, arrays: arrays.pop("fleet.roots")
 
 
