@@ -524,7 +524,8 @@ def _alternate(
         assert sums is not None
         value = likelihood.numbers[0]
         score = float(likelihood.score(sums, problem.edf(point)))
-        move = score / max(float(sums[1]), abs(score) / _FAR, np.finfo(float).tiny)
+        with np.errstate(over="ignore"):
+            move = float(np.clip(score / max(float(sums[1]), np.finfo(float).tiny), -_FAR, _FAR))
         move = np.log(np.clip(value * np.exp(move), low, high) / value)
         return np.append(point.theta, np.log(value)), np.append(problem.step(point), move)
 

@@ -108,7 +108,7 @@ ONE_ROW = {  # two for each lock, which a fork may take before threads that lear
     "gaussian": (KalproxRegressor, {}, "predict", 42),
     "l1": (KalproxRegressor, {"penalty": "l1"}, "predict", 42),
     "poisson": (KalproxRegressor, {"likelihood": "poisson"}, "predict", 79),
-    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 81),
+    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 87),
 }
 FILTER_MADE = 2100  # calls, after 1% more rows, if the zeros of a penalty are held in between
 
