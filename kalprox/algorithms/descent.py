@@ -544,7 +544,7 @@ def _alternate(
     while True:
         point, _ = descend(problem, point, max_passes, inner, straight=straight)
         scales = point.local.scales()
-        S = np.append(scales, np.linalg.norm(scales * point.theta) or 1.0)  # a change of a logarithm is relative, too
+        S = np.append(scales, np.linalg.norm(scales * point.theta))  # a change of a logarithm is relative, too
         point, place, move = _mixed_steps(problem, point, S, step, at, done, newton=False)
         known = replace(problem.likelihood, **{name: float(np.exp(place[-1]))})  # type: ignore[type-var]
         problem.likelihood, (of_theta, change) = known, left(point, move)
