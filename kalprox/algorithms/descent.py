@@ -358,81 +358,42 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     """Take steps with constant damping while each is shorter than 0.9 of the last, until the length is `enough`.
 
     Near the minimum the objective is constant up to rounding, and only the lengths of the steps show progress: half of
-    all digits are gained here. (1) may not increase beyond rounding.
+    all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
+    constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
+    steps were linear in theta. Where the linearisation leaves nothing out of the Hessian, steps are those of Newton's
+    method, and need no mixing.
     """
 
-    def step(point: Point) -> tuple[Array, Array]:
-        return point.theta, point.local.damped(mu, S).step(problem.regularizer, point.theta, FINE)
+    def step(point: Point) -> Array:
+        return point.local.damped(mu, S).step(problem.regularizer, point.theta, FINE)
 
-    def at(before: Point, theta: Array) -> Point | None:
-        trial = problem.at(theta)
-        falls = trial is not None and trial.objective <= before.objective + 4 * before.rounding
-        return trial if falls else None
-
-    def done(point: Point, p: Array) -> bool:
-        return problem.passes >= max_passes or relative_length(S, p, point.theta) <= enough
-
-    return _mixed_steps(problem, point, S, step, at, done, newton=problem.is_newton)[0]
-
-
-def _mixed_steps(
-    problem: Problem,
-    point: Point,
-    S: Array,
-    step: Callable[[Point], tuple[Array, Array]],
-    at: Callable[[Point, Array], Point | None],
-    done: Callable[[Point, Array], bool],
-    *,
-    newton: bool,
-) -> tuple[Point, Array, Array]:
-    """Take steps while each is shorter than 0.9 of the last, in units of S, and not `done`.
-
-    If the residuals are large, steps shrink only by a constant factor. Anderson mixing with earlier steps then finds
-    the combination whose step would be shortest if steps were linear. Where the linearisation leaves nothing out of the
-    Hessian, steps are those of Newton's method, and need no mixing.
-
-    Parameters
-    ----------
-    step : callable
-        Returns the place of a point, theta or more, and the step from there.
-    at : callable
-        Returns the point at a place, given the point before; None if that is worse, or not finite.
-
-    Returns
-    -------
-    point : Point
-    place, move : arrays
-        The place of the point, and the step from there.
-    """
-    place, move = step(point)
-    places, moves = [place], [move]
-    while not done(point, moves[-1]):
-        trial, ratio = at(point, _mixed(problem, len(point.theta), places, moves, S)), np.inf
-        if trial is not None:
-            place, move = step(trial)
-            ratio = float(np.linalg.norm(S * move) / np.linalg.norm(S * moves[-1]))
+    thetas, steps = [point.theta], [step(point)]
+    while problem.passes < max_passes and relative_length(S, steps[-1], point.theta) > enough:
+        trial, ratio = problem.at(_mixed(problem, thetas, steps, S)), np.inf
+        if trial is not None and trial.objective <= point.objective + 4 * point.rounding:
+            p = step(trial)
+            ratio = float(np.linalg.norm(S * p) / np.linalg.norm(S * steps[-1]))
         if trial is not None and ratio < 0.9:
             point = trial
-            if newton or (ratio < _QUICK and problem.is_straight):
-                places, moves = [], []
-            places, moves = [*places[-_MEMORY:], place], [*moves[-_MEMORY:], move]
-        elif len(places) == 1:
+            if problem.is_newton or (ratio < _QUICK and problem.is_straight):
+                thetas, steps = [], []
+            thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
+        elif len(thetas) == 1:
             break
         else:  # try again without the earlier steps
-            places, moves = places[-1:], moves[-1:]
-    return point, places[-1], moves[-1]
+            thetas, steps = thetas[-1:], steps[-1:]
+    return point
 
 
-def _mixed(problem: Problem, d: int, places: list[Array], moves: list[Array], S: Array) -> Array:
-    """Return the next place, whose first d entries are theta, with the correction of Anderson mixing."""
-    to = places[-1] + moves[-1]
-    if len(places) == 1:
-        return to
-    apart, changes = np.diff(places, axis=0).T, np.diff(moves, axis=0).T
-    share = np.linalg.lstsq(S[:, None] * changes, S * moves[-1], rcond=None)[0]
-    # Coordinates of theta that g holds at a kink or a bound stay exactly there.
-    free = np.append(problem.regularizer.free(to[:d]), np.ones(len(to) - d, bool))
-    return np.where(free, to - (apart + changes) @ share, to)
+def _mixed(problem: Problem, thetas: list[Array], steps: list[Array], S: Array) -> Array:
+    """Return theta + p with the correction of Anderson mixing."""
+    t = thetas[-1] + steps[-1]
+    if len(thetas) == 1:
+        return t
+    moves, changes = np.diff(thetas, axis=0).T, np.diff(steps, axis=0).T
+    share = np.linalg.lstsq(S[:, None] * changes, S * steps[-1], rcond=None)[0]
+    # Coordinates that g holds at a kink or a bound stay exactly there.
+    return np.where(problem.regularizer.free(t), t - (moves + changes) @ share, t)
 
 
 def relative_length(S: Array, p: Array, theta: Array) -> float:
@@ -446,9 +407,11 @@ def steps_left(problem: Problem, point: Point, S: Array) -> float:
     return relative_length(S, problem.step(point), point.theta)
 
 
+_FIRST = 0.05  # standard errors to which theta is refined, while the parameter of a likelihood moves by a lot
 _FAR = np.log(10.0)  # the largest step of the log of the parameter
+_SHORT = 0.1  # steps below this are not kept within the interval in which the solution lies, found with a rough theta
+_STEADY = 1.5  # the largest factor between two slopes of a score that confirm each other
 _ROUNDING = 64  # times the rounding error, below which a step of the parameter cannot be found
-_STALLED = 1e-7  # a step of the parameter that rounding errors of its score explain, if steps no longer shrink
 
 
 def descend_jointly(
@@ -456,9 +419,9 @@ def descend_jointly(
 ) -> tuple[Point, float, float] | None:
     """Descend from theta to a minimum, at which the parameter that the likelihood learns solves its equation.
 
-    Theta is refined roughly with the parameter held. Then both move together, by steps for theta and for the score of
-    the parameter that are mixed with earlier ones, until neither moves. Refinement with the likelihood `first` finds
-    the start, if there is one. `problem.likelihood` has the parameter in the end.
+    Theta is refined with the parameter held, roughly at first, and the parameter moves by a step of the secant method
+    for its score at the refined theta, until neither moves. Refinement with the likelihood `first` finds the start, if
+    there is one. `problem.likelihood` has the parameter in the end.
 
     Returns
     -------
@@ -512,52 +475,57 @@ def _nearer(problem: Problem, point: Point, max_passes: int) -> Point:
 def _alternate(
     problem: Problem, point: Point, max_passes: int, tol: float, straight: bool
 ) -> tuple[Point, float, float]:
-    """Descend, and then mix the steps of theta and of the parameter; where that fails, one moves after the other."""
     if problem.given.parameter is None or _value(problem.given) is not None:
         return *descend(problem, point, max_passes, tol, straight=straight), 0.0
-    name, inner, enough = str(problem.given.parameter), _ROUGH, max(tol, _ROUNDING * point.eps)
-    low, high = problem.given.bounds
-    low = max(low, point.eps * problem.likelihood.numbers[0])  # of an exact fit the scale is rounding
-
-    def step(point: Point) -> tuple[Array, Array]:
-        likelihood, sums = problem.likelihood, point.sums
-        assert sums is not None
-        value = likelihood.numbers[0]
-        score = float(likelihood.score(sums, problem.edf(point)))
-        with np.errstate(over="ignore"):
-            move = float(np.clip(score / max(float(sums[1]), np.finfo(float).tiny), -_FAR, _FAR))
-        move = np.log(np.clip(value * np.exp(move), low, high) / value)
-        return np.append(point.theta, np.log(value)), np.append(problem.step(point), move)
-
-    def at(_: Any, place: Array) -> Point | None:
-        value = float(np.clip(np.exp(place[-1]), low, high))
-        problem.likelihood = replace(problem.likelihood, **{name: value})  # type: ignore[type-var]
-        return problem.at(place[:-1])
-
-    def left(point: Point, move: Array) -> tuple[float, float]:
-        return relative_length(point.local.scales(), move[:-1], point.theta), abs(float(move[-1]))
-
-    def done(point: Point, move: Array) -> bool:
-        of_theta, change = left(point, move)
-        return (of_theta <= tol and change <= enough) or problem.passes >= max_passes
-
+    eps = point.eps
+    enough = max(tol, _ROUNDING * eps)
+    low, high, share, before, secant = -np.inf, np.inf, 1.0, None, np.nan
+    least = float(np.log(max(problem.given.bounds[0], eps * problem.likelihood.numbers[0])))
     while True:
-        point, _ = descend(problem, point, max_passes, inner, straight=straight)
-        scales = point.local.scales()
-        S = np.append(scales, np.linalg.norm(scales * point.theta))  # a change of a logarithm is relative, too
-        point, place, move = _mixed_steps(problem, point, S, step, at, done, newton=False)
-        known = replace(problem.likelihood, **{name: float(np.exp(place[-1]))})  # type: ignore[type-var]
-        problem.likelihood, (of_theta, change) = known, left(point, move)
-        exact = of_theta <= tol and change <= _STALLED
-        if exact or problem.passes >= max_passes:
-            return point, of_theta, 0.0 if exact or change <= enough else change
-        straight, inner = True, max(tol, inner / 10)
-        if of_theta <= inner:
-            trial = at(point, np.append(point.theta, place[-1] + move[-1]))
+        inner = max(tol, share * _rough(problem, point))
+        point, left = descend(problem, point, max_passes, inner, straight=straight)
+        straight = True
+        phi, score, slope = _score(problem, point)
+        low, high = (phi, high) if score > 0 else (low, phi)
+        if high - low < _SHORT:  # found with a rough theta
+            low, high = -np.inf, np.inf
+        if before is not None and phi != before[0]:
+            last, secant = secant, (before[1] - score) / (phi - before[0])
+            steady = last < _STEADY * secant and 0 < secant < _STEADY * last  # not the noise of a rough theta
+            slope = secant if steady or slope / 4 < secant < 4 * slope else slope
+        with np.errstate(over="ignore"):
+            goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
+        if abs(goal - phi) > _SHORT and not low < goal < high:
+            goal = (low + high) / 2
+        goal = float(np.clip(goal, least, np.log(problem.given.bounds[1])))  # of an exact fit the scale is rounding
+        change = abs(goal - phi)
+        if (change <= enough and inner <= tol) or problem.passes >= max_passes:
+            return point, left, change if change > enough else 0.0
+        share = min(1.0, change) if change > enough else 0.0
+        if change > enough:
+            before = phi, score
+            old = problem.likelihood
+            problem.likelihood = replace(old, **{str(old.parameter): float(np.exp(goal))})  # type: ignore[type-var]
+            trial = problem.at(point.theta)
             if trial is None:  # not finite with this parameter
-                problem.likelihood = known
-                return point, of_theta, change
+                problem.likelihood = old
+                return point, left, change
             point = trial
+
+
+def _score(problem: Problem, point: Point) -> tuple[float, float, float]:
+    """Return the log of the parameter, its score, and how fast that falls."""
+    likelihood, sums = problem.likelihood, point.sums
+    assert sums is not None
+    score = float(likelihood.score(sums, problem.edf(point)))
+    return float(np.log(likelihood.numbers[0])), score, max(float(sums[1]), np.finfo(float).tiny)
+
+
+def _rough(problem: Problem, point: Point) -> float:
+    """Return the relative precision of theta that is enough while the parameter still moves by a lot."""
+    size = float(np.linalg.norm(point.local.scales() * point.theta))
+    errors = float(problem.likelihood.unit) ** 0.5 * len(point.theta) ** 0.5
+    return min(_ROUGH, _FIRST * errors / size) if size > 0 else _ROUGH
 
 
 def _value(likelihood: Likelihood) -> float | None:
