@@ -59,7 +59,7 @@ FAULTS = (
         "learning/sandwich.py",
         "sums, strict=True):\n            groups[name] = groups[name] + s if name in groups else s",
         "sums, strict=True):\n            groups[name] = s",
-        "test_exact_laws.py",
+        "test_weights_and_clusters.py",
     ),
     Fault(
         "a step of a walk is its variance",

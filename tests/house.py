@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 40_268,
-    "files": 329,
-    "isinstance": 434,
-    "lines of a file": 376,
+    "lines of code": 38_492,
+    "files": 298,
+    "isinstance": 428,
+    "lines of a file": 369,
     "methods of a class": 25,
     "functions with more than 12 parameters": 2,
     "the cyclomatic number of a function": 15,

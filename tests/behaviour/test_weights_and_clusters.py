@@ -206,6 +206,19 @@ def test_clusters_that_are_given_are_used():
             KalproxRegressor(coef_cov=kind, penalty="ridge").partial_fit(X, y, clusters=school)
 
 
+def test_a_cluster_whose_rows_come_in_many_batches_is_one():
+    rng = np.random.default_rng(8)
+    group = rng.integers(0, 40, 2000)
+    X = np.column_stack([rng.normal(size=40)[group], rng.normal(size=2000)])
+    y = X @ [1.0, 2.0] + rng.normal(size=40)[group] + rng.normal(size=2000)
+    whole, stream = KalproxRegressor(penalty=None).fit(X, y, clusters=group), KalproxRegressor(penalty=None)
+    for start in range(0, 2000, 50):
+        rows = slice(start, start + 50)
+        stream.partial_fit(X[rows], y[rows], clusters=group[rows])
+    np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=0.05)
+    assert stream.coef_std_[0] > 3 * KalproxRegressor(penalty=None).fit(X, y).coef_std_[0]
+
+
 def test_clusters_cannot_begin_or_be_lost_on_the_way(tmp_path):
     X, y, school = schools(1)
     model = KalproxRegressor(penalty=None).partial_fit(X[:120], y[:120])

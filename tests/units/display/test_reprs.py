@@ -152,7 +152,7 @@ def test_traced_and_mapped_objects_have_a_text_and_no_html():
 
     info = kp.Information.from_rows(jnp.asarray(X), jnp.asarray(Y))
     look(info, kp.Calibration())
-    assert seen[2].startswith("Information(T=<float") and seen[3].startswith("Calibration(rows=<float")
+    assert seen[2].startswith("Information(T=<float") and seen[3].startswith("Calibration(sums=<float")
     assert seen[4] is seen[5] is None
     several = jax.vmap(lambda scale: kp.Information.from_rows(scale * jnp.asarray(X), jnp.asarray(Y)))(jnp.ones(3))
     assert "of shape (3, 42, 42)" in repr(several) and several._repr_html_() is None
