@@ -259,3 +259,21 @@ def test_a_coefficient_has_the_name_of_its_level(tmp_path, options):
     new = frame[:5].assign(g=list("abcda"), x=0.0)
     at = model.predict(new)
     assert at == pytest.approx([0.0, 1.0, 2.0, 5.0, 0.0], abs=0.02)
+
+
+def test_coefficients_of_a_column_of_text_are_differences_from_its_most_frequent_level(tmp_path):
+    carrier = np.repeat(["AA", "B6", "UA"], [20, 60, 40])
+    delay = np.random.default_rng(3).normal(size=120) + np.where(
+        carrier == "AA", 5.0, np.where(carrier == "UA", -2.0, 1.0)
+    )
+    pd.DataFrame({"delay": delay, "carrier": carrier}).to_csv(tmp_path / "flights.csv", index=False)
+    code, said = kalprox(
+        "fit", tmp_path / "flights.csv", "--target", "delay", "--penalty", "none", "--out", tmp_path / "m"
+    )
+    assert code == 0, said
+    table = kp.load(tmp_path / "m").to_frame()
+    means = {level: delay[carrier == level].mean() for level in ("AA", "B6", "UA")}
+    found = dict(zip(table["name"], table["coef"], strict=True))
+    assert list(found) == ["intercept", "carrier=AA", "carrier=UA"]
+    for level in ("AA", "UA"):
+        np.testing.assert_allclose(found[f"carrier={level}"], means[level] - means["B6"], rtol=1e-9)
