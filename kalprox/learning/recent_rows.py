@@ -24,10 +24,10 @@ from kalprox.sources.times import in_order
 
 __all__ = ["RecentRows"]
 
-# Rows are folded when there are 1,024 of them, or as many (but at least 16) as were folded before. Batches of up to
+# Rows are folded when there are 2,048 of them, or as many (but at least 16) as were folded before. Batches of up to
 # 2,048 rows, or fewer (but at least 256) if they take 2 MiB, wait for later ones: folding and scoring rows together
-# takes a small part of the time that they take one by one.
-_FEW, _MANY = 16, 1024
+# takes a small part of the time that they take one by one. Reading folds all that wait.
+_FEW, _MANY = 16, 2048
 _LONGEST, _LONGEST_BYTES = (256, 2048), 1 << 21
 _MANY_COLUMNS = 512
 

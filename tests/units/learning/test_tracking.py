@@ -317,7 +317,7 @@ def test_single_rows_with_weights_are_buffered(settings, kind, first):
 
 
 def test_reading_after_each_batch_folds_each_row_a_few_times(monkeypatch):
-    """Up to 8,192 rows are buffered: to fold all of them for each reading would take time quadratic in them."""
+    """Up to 2,048 rows are buffered, and a reading folds those that are."""
     folded, fold = [], Information.fold
 
     def counting(self, X, *args, **kwargs):
@@ -330,7 +330,7 @@ def test_reading_after_each_batch_folds_each_row_a_few_times(monkeypatch):
     for start in range(11_000, 20_000, 200):
         model.partial_fit(X[start : start + 200], y[start : start + 200])
         _ = model.coef_, model.predict(X[:3], return_std=True)
-    assert sum(folded) <= 6 * 9_000  # half of 1,024 rows for each reading, and two folds of each row
+    assert sum(folded) <= 8 * 9_000  # half of 2,048 rows for each reading, and two folds of each row
 
 
 def yes_or_no(n, seed=0):
