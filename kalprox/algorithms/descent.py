@@ -14,10 +14,10 @@ from scipy.linalg import solve_triangular
 from kalprox.base.arrays import Array, namespace
 from kalprox.information import Information
 from kalprox.information.implicit import largest_move
-from kalprox.information.linearized import Linearized, curvature_along, errors_of, linearize
+from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, errors_of, linearize
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import square
-from kalprox.models import Model
+from kalprox.models import Model, Predictor
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer, Zero
@@ -42,6 +42,9 @@ class Local(Protocol):
 
     def pulled(self, pull: Array) -> "Local":
         """Return it with p'pull added."""
+
+    def bent(self, E: Array) -> "Local":
+        """Return it with 1/2 p'E p added; as it is, if there would be no minimum."""
 
     def step(self, g: Regularizer, theta: Array, accuracy: float) -> Array:
         """Return the p that minimises it plus g(theta + p).
@@ -70,6 +73,16 @@ class Triangle(NamedTuple):
 
     def pulled(self, pull: Array) -> "Triangle":
         return Triangle(self.R, self.z - solve_triangular(self.R, pull, trans=1))
+
+    def bent(self, E: Array) -> "Triangle":
+        R, scale = self.R, self.scales()
+        scale = np.where(scale > 0, scale, 1)
+        A = R / scale
+        try:
+            U = np.linalg.cholesky(A.T @ A + E / scale[:, None] / scale).T
+        except np.linalg.LinAlgError:
+            return self
+        return Triangle(U * scale, solve_triangular(U, A.T @ self.z, trans=1))
 
     def step(self, g: Regularizer, theta: Array, accuracy: float = 0.0) -> Array:
         R, z, A = self.R, self.z, g.root(theta.size)
@@ -206,6 +219,13 @@ class Problem:
         """Make one pass for the largest change of an output of a row by a step p."""
         self.count_pass()
         return max(self.source.fold(partial(largest_move, self.model, theta, p)).total or [0.0])
+
+    def curvature_left_out(self, theta: Array) -> Array | None:
+        """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""
+        if not isinstance(self.model, Predictor) or self.likelihood.interacts:
+            return None
+        E = self.over_rows(curvature_left_out, theta)
+        return E if E is not None and np.isfinite(E).all() else None
 
     def g(self, theta: Array) -> float:
         return float(self.regularizer.value(theta))
@@ -352,6 +372,7 @@ def _accelerated(problem: Problem, point: Point, local: Local, p: Array) -> Arra
 
 _MEMORY = 10  # the number of earlier steps in Anderson mixing
 _QUICK = 0.1  # where a step is this share of the last, they shrink quadratically, and mixing would slow them down
+_MANY = 4  # more passes than this at the rate of the last one are worth one for the Hessian
 
 
 def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int, enough: float) -> Point:
@@ -360,28 +381,40 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     Near the minimum the objective is constant up to rounding, and only the lengths of the steps show progress: half of
     all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
     constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
-    steps were linear in theta. Where the linearisation leaves nothing out of the Hessian, steps are those of Newton's
-    method, and need no mixing.
+    steps were linear in theta. If that takes many passes, one is spent on what the linearisation leaves out of the
+    Hessian, which makes the next steps those of Newton's method with the Hessian of that point. Where it leaves out
+    nothing, steps are those of Newton's method from the beginning, and need neither.
     """
+    E: Array | None = None
 
     def step(point: Point) -> Array:
-        return point.local.damped(mu, S).step(problem.regularizer, point.theta, FINE)
+        local = point.local.damped(mu, S)
+        return (local if E is None else local.bent(E)).step(problem.regularizer, point.theta, FINE)
 
-    thetas, steps = [point.theta], [step(point)]
-    while problem.passes < max_passes and relative_length(S, steps[-1], point.theta) > enough:
-        trial, ratio = problem.at(_mixed(problem, thetas, steps, S)), np.inf
+    p, tried = step(point), False
+    thetas, steps = [point.theta], [p]
+    while problem.passes < max_passes and relative_length(S, p, point.theta) > enough:
+        trial = problem.at(_mixed(problem, thetas, steps, S))
         if trial is not None and trial.objective <= point.objective + 4 * point.rounding:
-            p = step(trial)
-            ratio = float(np.linalg.norm(S * p) / np.linalg.norm(S * steps[-1]))
-        if trial is not None and ratio < 0.9:
-            point = trial
-            if problem.is_newton or (ratio < _QUICK and problem.is_straight):
-                thetas, steps = [], []
-            thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
-        elif len(thetas) == 1:
+            next_p = step(trial)
+            ratio = float(np.linalg.norm(S * next_p) / np.linalg.norm(S * p))
+            if ratio < 0.9:
+                point, p = trial, next_p
+                if problem.is_newton or (ratio < _QUICK and problem.is_straight):
+                    thetas, steps = [], []
+                thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
+                left = relative_length(S, p, point.theta)
+                slow = left * ratio**_MANY > enough and not (tried or problem.is_newton)
+                if slow and problem.passes < max_passes - 1:
+                    E, tried = problem.curvature_left_out(point.theta), True
+                    p = step(point)
+                    thetas, steps = [point.theta], [p]
+                continue
+        if len(thetas) == 1 and E is None:
             break
-        else:  # try again without the earlier steps
-            thetas, steps = thetas[-1:], steps[-1:]
+        E = None  # try again without it, and without the earlier steps
+        p = step(point)
+        thetas, steps = [point.theta], [p]
     return point
 
 

@@ -62,6 +62,9 @@ class Products(NamedTuple):
     def pulled(self, pull: Array) -> "Products":
         return Products(self.H, self.b - pull)
 
+    def bent(self, E: Array) -> "Products":
+        raise TypeError("What the linearisation leaves out of the Hessian is not known without a matrix.")
+
     def step(self, g: Regularizer, theta: Array, accuracy: float) -> Array:
         return minimise(self.H, self.b, g, theta, accuracy)
 
@@ -116,6 +119,9 @@ class MatrixFreeProblem(Problem):
 
     def curvature(self, theta: Array, p: Array) -> Array:
         return np.asarray(self.over_rows(curvature_products, theta, p))
+
+    def curvature_left_out(self, theta: Array) -> None:
+        """Return None: it would be a matrix."""
 
     @property
     def is_newton(self) -> bool:
