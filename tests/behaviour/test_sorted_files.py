@@ -107,3 +107,5 @@ def test_a_killed_fit_of_shuffled_rows_resumes_to_the_same_model(tmp_path):
     kalprox(*args)
     whole, resumed = (KalproxRegressor.load(tmp_path / name) for name in ("whole", "resumed"))
     assert np.array_equal(whole.coef_, resumed.coef_) and np.array_equal(whole.coef_std_, resumed.coef_std_)
+    # Rows that were learned twice would be forgotten, but not their number.
+    assert (whole.n_rows_seen_, whole.diagnostics_.rows) == (resumed.n_rows_seen_, resumed.diagnostics_.rows)
