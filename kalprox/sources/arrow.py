@@ -58,11 +58,15 @@ def to_numpy(column: Any) -> np.ndarray:
     >>> to_numpy(pa.array([1.5, None])), to_numpy(pa.array([7, 8, 9])[1:]), to_numpy(pa.array([True, None]))
     (array([1.5, nan]), array([8, 9]), array([ True, False]))
     """
+    validity, data = column.buffers()
     if pa.types.is_boolean(column.type):
-        return to_numpy(column.cast(pa.uint8())).astype(bool)
-    if column.null_count:
-        column = column.fill_null(float("nan") if pa.types.is_floating(column.type) else 0)
-    return np.from_dlpack(column) if len(column) else np.empty(0, column.type.to_pandas_dtype())
+        values = _bits(data, column)
+    else:
+        kind = np.dtype(column.type.to_pandas_dtype())
+        values = np.frombuffer(data, kind, len(column), column.offset * kind.itemsize) if data else np.empty(0, kind)
+    if column.null_count == 0:
+        return values
+    return np.where(_bits(validity, column), values, np.nan if values.dtype.kind == "f" else values.dtype.type(0))
 
 
 def from_numpy(values: np.ndarray, null: np.ndarray | None = None) -> Any:
@@ -102,3 +106,10 @@ def aligned(table: Any, places: np.ndarray, n: int) -> Any:
     at = np.full(n, -1)
     at[places] = np.arange(len(places))
     return table.take(from_numpy(at, at < 0))
+
+
+def _bits(buffer: Any, column: Any) -> np.ndarray:
+    """The bits of a buffer that belong to the cells of a column, as booleans."""
+    first, start = column.offset // 8, column.offset % 8
+    packed = np.frombuffer(buffer, np.uint8, (start + len(column) + 7) // 8, first) if buffer else np.empty(0, np.uint8)
+    return np.unpackbits(packed, count=start + len(column), bitorder="little")[start:].astype(bool)
