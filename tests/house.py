@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 38_492,
+    "lines of code": 38_544,
     "files": 298,
-    "isinstance": 428,
-    "lines of a file": 369,
+    "isinstance": 429,
+    "lines of a file": 376,
     "methods of a class": 25,
     "functions with more than 12 parameters": 2,
     "the cyclomatic number of a function": 15,
