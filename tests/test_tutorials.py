@@ -98,7 +98,7 @@ def from_statsmodels(s, page):
 
 def from_vowpal_wabbit(s, page):
     assert re.search("trips.csv,52001,minutes,not a number,twelve", page)
-    lines = re.findall(r"^4 km .*$", page, flags=re.M)
+    lines = re.findall(r"^4 +km .*$", page, flags=re.M)
     assert len(lines) == 3 and len(set(lines)) == 1
 
 
