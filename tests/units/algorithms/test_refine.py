@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.special import expit
 
+from kalprox.algorithms.descent import Problem
 from kalprox.algorithms.refine import refine
 from kalprox.information import Information
 from kalprox.models import GLM, Function, Linear
@@ -357,6 +358,16 @@ def test_the_papers_sigmoid_reaches_an_independent_minimum(size, n):
     gradient = jacobian(fit.mean).T @ residuals(fit.mean)
     scale = np.linalg.norm(jacobian(fit.mean), axis=0) * np.linalg.norm(residuals(fit.mean))
     assert np.abs(gradient / scale).max() < 1e-12
+
+
+def test_one_pass_for_the_hessian_saves_several(monkeypatch):
+    X, y, _ = _sigmoid(1.0, 20_000, seed=2)
+    fit = refine(GLM("sigmoid"), Ridge(1.0), (X, y), np.zeros(50))
+    monkeypatch.setattr(Problem, "curvature_left_out", lambda *_: None)
+    slow = refine(GLM("sigmoid"), Ridge(1.0), (X, y), np.zeros(50))
+    assert fit.converged and slow.converged
+    assert fit.passes <= slow.passes - 3
+    np.testing.assert_allclose(fit.mean, slow.mean, atol=1e-9 * np.abs(slow.mean).max())
 
 
 def _many(n=8 * 16384):
