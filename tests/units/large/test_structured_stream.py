@@ -258,7 +258,7 @@ def test_structures_are_plain_settings():
         assert "structure" in plain_setting("structure", structure)
 
 
-@pytest.mark.parametrize("structure", ["diagonal", LowRank(20)])
+@pytest.mark.parametrize("structure", ["diagonal", pytest.param(LowRank(20), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_noise_is_that_of_the_predictions_of_late_rows(structure, sparse):
     """Errors of the first rows, whose variances the structure understates, had made the std twice too large."""

@@ -43,7 +43,7 @@ def live(model):
     return model._learner.stream._recent.following()
 
 
-@pytest.mark.parametrize("first", [60, 2300], ids=["exact innovations", "scorer"])
+@pytest.mark.parametrize("first", [60, pytest.param(2300, marks=pytest.mark.slow)], ids=["exact innovations", "scorer"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_what_is_read_is_that_of_all_rows_and_the_next_row_is_predicted_nearly_so(settings, first):
     X, y = table(first + 40)
