@@ -13,7 +13,7 @@ from scipy import stats
 
 from benchmarks.streams import CLUSTER, DIAGNOSES, STREAMS, Stream, stream
 from kalprox import KalproxClassifier, KalproxRegressor
-from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.tracking import Quantiles
 
 __all__ = [
     "CLAIMS",

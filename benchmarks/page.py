@@ -127,7 +127,7 @@ _DRAWN = (
 def _figure(rows: Rows, folder: Path) -> None:
     """Draw the cost of a row against d."""
     from kalprox.display.plots import curves
-    from kalprox.pages.figures import Figure, render
+    from kalprox.pages.page import Figure, render
 
     folder.mkdir(exist_ok=True)
     chosen = [r for r in rows if r["work"] == "linear"]

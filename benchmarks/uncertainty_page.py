@@ -6,7 +6,7 @@ from typing import Any
 from benchmarks.coverage import CLAIMS, DRAWN, KINDS
 from benchmarks.page import insert
 from benchmarks.table import grid
-from kalprox.display.style import FAINT, INK, LINES
+from kalprox.display.axes import FAINT, INK, LINES
 
 __all__ = ["write_page"]
 
@@ -155,7 +155,7 @@ def _series(found: Found) -> dict[str, str]:
 
 
 def _figures(result: dict[str, Found], folder: Path) -> None:
-    from kalprox.pages.figures import Figure, render
+    from kalprox.pages.page import Figure, render
 
     folder.mkdir(exist_ok=True)
     drawings = {}

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from kalprox.estimators import KalproxClassifier, KalproxRegressor, load, predict_interval
     from kalprox.information import Information, merge
     from kalprox.large import KalproxNetClassifier, KalproxNetRegressor
-    from kalprox.paper.baselines import ipg, ipm, sgd
-    from kalprox.paper.pipg import pipg
+    from kalprox.paper.pipg import ipg, ipm, pipg, sgd
     from kalprox.paper.run import Run, Trace, run
 
 __version__ = "0.2.0"
@@ -32,8 +31,8 @@ _HOMES = {
     "Refined": "algorithms.refine",
     "Run": "paper.run",
     "Trace": "paper.run",
-    "ipg": "paper.baselines",
-    "ipm": "paper.baselines",
+    "ipg": "paper.pipg",
+    "ipm": "paper.pipg",
     "load": "estimators",
     "merge": "information",
     "pipg": "paper.pipg",
@@ -41,7 +40,7 @@ _HOMES = {
     "proximal_filter": "algorithms.proximal_filter",
     "refine": "algorithms.refine",
     "run": "paper.run",
-    "sgd": "paper.baselines",
+    "sgd": "paper.pipg",
 }
 
 __all__ = [

@@ -31,8 +31,6 @@ import numpy as np
 
 from kalprox.base.files import atomic_open
 
-__all__ = ["FORMAT", "VERSION", "ModelFileError", "Parts", "read", "refusing", "write"]
-
 Parts = tuple[dict[str, Any], dict[str, np.ndarray]]  # the header and the arrays of a file
 
 FORMAT, VERSION = "kalprox-model", 2  # 1: kalprox 0.1 and 0.2

@@ -17,15 +17,6 @@ from kalprox.base.tree import leaf
 from kalprox.linalg.rank import tolerance
 from kalprox.regularizers import Regularizer
 
-__all__ = [
-    "Noise",
-    "effective_dof",
-    "gaussian_log_likelihood",
-    "log_evidence",
-    "ridge_evidence_slopes",
-    "ridge_log_evidence",
-]
-
 
 @pytree
 class Noise:

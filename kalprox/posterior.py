@@ -20,10 +20,8 @@ from kalprox.linalg.row_space import RowSpace, WideFactor, surely_determined
 from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer, Ridge
-from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.solvers.l1_path import l1_start
-
-__all__ = ["InformationPosterior", "Posterior"]
+from kalprox.solvers.terms import diagonal_curvature
 
 _UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
 

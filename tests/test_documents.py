@@ -20,7 +20,7 @@ import kalprox as kp
 from kalprox import covariance, forgetting, likelihoods, models, penalties, regularizers
 from kalprox.algorithms.refine import refine
 from kalprox.base.arrays import namespace, pytree, static
-from kalprox.calibration.advice import ADVICE
+from kalprox.calibration.verdict import ADVICE
 from kalprox.likelihoods.names import LIKELIHOODS
 from kalprox.predictive import Amounts
 from kalprox.sources.arrow import load, pa

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from transcript import run
 
 from kalprox import KalproxRegressor
-from kalprox.jobs.stream_io import STATUSES
+from kalprox.jobs.stream import STATUSES
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import kalprox as kp
 from benchmarks.large.measures import megabytes
 from benchmarks.large.optimizers import RATES, one_pass
 from benchmarks.table import grid
-from kalprox.large.networks import prior_stds
+from kalprox.large.net import prior_stds
 
 CLASSES, TRAIN, BATCH = 10, 4000, 8
 LAYERS = {"c1": (25, 6), "c2": (150, 16), "f1": (400, 120), "f2": (120, 84), "out": (84, 10)}

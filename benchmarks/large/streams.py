@@ -11,7 +11,7 @@ import kalprox as kp
 from benchmarks.large.measures import LEVEL, STRUCTURES, megabytes, table
 from benchmarks.large.optimizers import RATES, one_pass
 from benchmarks.living.bank import bikeshare, flights
-from kalprox.large.networks import Dense, DenseStart
+from kalprox.large.net import Dense, DenseStart
 
 FIRST, BLOCK, BATCH = 1000, 100, 10
 HIDDEN = (50,)

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from kalprox import KalproxRegressor
-from kalprox.display.style import INK, LINES
+from kalprox.display.axes import INK, LINES
 from kalprox.pages import Figure
-from kalprox.pages.figures import write
+from kalprox.pages.page import write
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kalprox import Information, KalproxRegressor, merge
-from kalprox.display.style import FAINT, INK, LINES
+from kalprox.display.axes import FAINT, INK, LINES
 from kalprox.pages import Figure
-from kalprox.pages.figures import write
+from kalprox.pages.page import write
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -16,16 +16,6 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer
 
-__all__ = [
-    "Algorithm",
-    "Problem",
-    "are_fine",
-    "check_expansion",
-    "checked_rows",
-    "start_covariance",
-    "start_mean",
-]
-
 
 @pytree
 class Algorithm:

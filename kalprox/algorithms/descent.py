@@ -25,8 +25,6 @@ from kalprox.solvers.prox import prox
 from kalprox.solvers.terms import within_bounds
 from kalprox.sources import Source
 
-__all__ = ["Point", "Problem", "Reading", "about", "descend_jointly", "relative_length"]
-
 
 class Local(Protocol):
     """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order."""

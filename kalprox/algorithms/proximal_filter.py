@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from kalprox.algorithms.base import Algorithm, Problem, check_expansion, checked_rows, start_covariance, start_mean
-from kalprox.algorithms.parameters import first_numbers, next_numbers, parameter_matters
 from kalprox.algorithms.state import (
     MAX_CHANGE,
     MAX_LEVERAGE,
@@ -30,7 +29,10 @@ from kalprox.algorithms.state import (
     bytes_of,
     counted,
     far_rows,
+    first_numbers,
     leverages,
+    next_numbers,
+    parameter_matters,
     refine_held,
     with_block,
 )
@@ -47,21 +49,8 @@ from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
-from kalprox.sources.forgetting import faded
-from kalprox.sources.times import in_order
-from kalprox.sources.weighting import check_weight_kind, counts_of
+from kalprox.sources.weighting import check_weight_kind, counts_of, faded, in_order
 from kalprox.structures import Dense, structure_of
-
-__all__ = [
-    "FAR",
-    "later",
-    "linearised_at_check",
-    "origin",
-    "prediction_errors",
-    "proximal_filter",
-    "take_matched",
-    "with_prior",
-]
 
 
 def proximal_filter(

@@ -39,8 +39,6 @@ from kalprox.structures import Dense, Structure, structure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Refined", "refine"]
-
 
 @dataclass(frozen=True)
 class Refined:
@@ -115,7 +113,7 @@ class Refined:
         )
 
     def _repr_html_(self) -> str:
-        from kalprox.display.html import card, facts, first_rows, table
+        from kalprox.display.tables import card, facts, first_rows, table
 
         about = {
             "Rows": f"{float(self.information.rows):,.10g}",
@@ -164,7 +162,7 @@ class Refined:
         >>> [label.get_text() for label in ax.get_yticklabels()]
         ['v_max', '1/k']
         """
-        from kalprox.display.readings import plot_coefficients
+        from kalprox.display.plots import plot_coefficients
 
         if names is not None and len(names) != len(self.mean):
             raise ValueError(f"names must name each of the {len(self.mean)} parameters; got {len(names)}.")

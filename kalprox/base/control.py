@@ -15,27 +15,6 @@ from kalprox.base.arrays import Array, loaded_jax, namespace, register_pytrees, 
 from kalprox.base.extras import load, require
 from kalprox.base.memory import check_room
 
-__all__ = [
-    "batched_in_groups",
-    "call_jax",
-    "call_numpy",
-    "call_on_host",
-    "called",
-    "compiled",
-    "compiled_on_jax",
-    "cond",
-    "cond_rare",
-    "fori_loop",
-    "full_precision",
-    "import_jax",
-    "on_cpu",
-    "select",
-    "unrolling",
-    "while_loop",
-    "window",
-    "with_jvp",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 

@@ -3,8 +3,6 @@
 from importlib import import_module, util
 from typing import Any
 
-__all__ = ["EXTRAS", "is_installed", "load", "not_installed", "require"]
-
 _FILES = ("filelock", "pyarrow", "sklearn")
 EXTRAS = {  # the modules that an extra installs, with those of the extras in it
     "dask": ("dask", "distributed", *_FILES),

@@ -20,17 +20,6 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = [
-    "FileInUseError",
-    "atomic_open",
-    "atomic_write",
-    "check_distinct",
-    "descriptor",
-    "flush_to_disk",
-    "is_stream",
-    "open_locked",
-    "remove_partial_files",
-]
 
 _SUFFIX = ".part"
 _RANDOM = "[a-z0-9_]{8}"  # what tempfile adds to a name; it has no dot, so the name before it is known

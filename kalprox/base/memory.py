@@ -6,8 +6,6 @@ from pathlib import Path
 
 from kalprox.base.text import worded
 
-__all__ = ["address_space", "check_address_space", "check_matrix", "check_room", "memory_of_machine", "shown_bytes"]
-
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 _ANYWHERE = 1 << 24  # bytes that every machine has
 _LIBRARIES = 1 << 30  # bytes of addresses that libraries and their threads take; with less, some of them abort

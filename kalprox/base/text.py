@@ -8,25 +8,6 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-__all__ = [
-    "MAX_NAME",
-    "Part",
-    "Text",
-    "as_option",
-    "code",
-    "count",
-    "csv_cell",
-    "csv_line",
-    "from_csv_cell",
-    "in_options",
-    "names",
-    "parameter",
-    "plain_number",
-    "printable",
-    "shorten",
-    "worded",
-]
-
 MAX_NAME = 60  # characters of a name
 MAX_NAMES = 5  # names in a sentence
 

@@ -16,21 +16,17 @@ from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_
 
 import numpy as np
 
-__all__ = [
-    "MODERATE",
-    "Saved",
-    "Sizes",
-    "as_numbers",
-    "copied",
-    "expect",
-    "flatten",
-    "from_numbers",
-    "grown",
-    "is_count",
-    "leaf",
-    "released",
-    "state",
-]
+
+class PickledFields:
+    """Base of a dataclass of which only the fields are pickled and copied.
+
+    Cached properties are computed again when they are needed. They could not be pickled safely: another thread may
+    compute one, and so change the size of the dictionary, while it is being read.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
 
 T = TypeVar("T")
 Array = np.ndarray

@@ -1,14 +1,11 @@
 """Calibration: whether the uncertainty that predictions state agrees with their errors."""
 
-from kalprox.calibration.advice import FEWEST_ROWS
-from kalprox.calibration.categories import CategoryCalibration
-from kalprox.calibration.changes import ChangePoint, Changes
 from kalprox.calibration.checks import Check
 from kalprox.calibration.choosing import calibration_for
-from kalprox.calibration.classes import ClassCalibration
+from kalprox.calibration.classes import CategoryCalibration, ClassCalibration
 from kalprox.calibration.counts import CountCalibration
-from kalprox.calibration.sums import Calibration
-from kalprox.calibration.verdict import BINS, FALSE_ALARMS, LEVELS, Verdict
+from kalprox.calibration.sums import Calibration, ChangePoint, Changes
+from kalprox.calibration.verdict import BINS, FALSE_ALARMS, FEWEST_ROWS, LEVELS, Verdict
 
 __all__ = [
     "BINS",

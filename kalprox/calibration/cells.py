@@ -13,8 +13,6 @@ from scipy import special
 from kalprox.base.arrays import Array
 from kalprox.calibration.checks import Check
 
-__all__ = ["CELLS", "PROBABILITY_ALARMS", "Cells", "cell_of"]
-
 CELLS = 512
 WIDTH = 1 / 16  # of a cell, in log odds; 256 cells to each side of 0 reach probabilities of 1e-7
 PROBABILITY_ALARMS = 0.0043  # the largest probability of each of three checks to find something in a calibrated stream

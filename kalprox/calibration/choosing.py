@@ -1,12 +1,9 @@
 """Which calibration judges the predictions of a likelihood."""
 
-from kalprox.calibration.categories import CategoryCalibration
-from kalprox.calibration.classes import ClassCalibration
+from kalprox.calibration.classes import CategoryCalibration, ClassCalibration
 from kalprox.calibration.counts import CountCalibration
 from kalprox.calibration.sums import Calibration
 from kalprox.likelihoods import Likelihood
-
-__all__ = ["calibration_for"]
 
 _KINDS: dict[str, type[Calibration]] = {
     "numbers": Calibration,

@@ -7,13 +7,10 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import pytree, static
-from kalprox.calibration.blocks import Rows
 from kalprox.calibration.checks import CHECK_ALARMS, Check, Stream, correlated, drifting, two_sided, unequal_spread
-from kalprox.calibration.sums import Calibration, Findings
+from kalprox.calibration.sums import Calibration, Findings, Rows
 from kalprox.calibration.verdict import FEWEST_ROWS, MATERIAL, TAIL, Range, spread_word
 from kalprox.predictive import Counts
-
-__all__ = ["CountCalibration"]
 
 MATERIAL_BIAS = 0.05  # of the mean, relative to it
 _FEWEST_EVENTS = 10.0  # for the check of the mean

@@ -11,11 +11,8 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.tree import MODERATE, expect
-from kalprox.calibration.checks import CHECK_ALARMS, FEWEST_ROWS, Check, Stream, two_sided
-from kalprox.calibration.sequence import BOUND
+from kalprox.calibration.checks import BOUND, CHECK_ALARMS, FEWEST_ROWS, Check, Stream, two_sided
 from kalprox.kernel.scores import add_curvature
-
-__all__ = ["MOST_COLUMNS", "Curvature"]
 
 MOST_COLUMNS = 20  # the first ones, whose squares and products are looked at, besides the prediction
 MATERIAL_CURVATURE = 0.1  # the correlation of the scores with a square or a product

@@ -7,8 +7,6 @@ from scipy import special
 
 from kalprox.calibration.cells import Cells
 
-__all__ = ["Lift", "Reliability", "Roc", "area", "lift", "reliability", "roc"]
-
 
 class Reliability(NamedTuple):
     """The share of events among rows with about the same stated probability, one entry for each group of rows.

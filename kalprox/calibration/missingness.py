@@ -8,10 +8,8 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.tree import leaf, state
-from kalprox.calibration.advice import FEWEST_ROWS
 from kalprox.calibration.checks import CHECK_ALARMS, MATERIAL_SHIFT, Check
-
-__all__ = ["Informative", "Missingness"]
+from kalprox.calibration.verdict import FEWEST_ROWS
 
 _BOUND = 10.0  # of errors and predictions, in stds, so that no row decides alone
 

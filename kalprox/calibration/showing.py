@@ -7,13 +7,12 @@ import numpy as np
 from scipy import special
 
 from kalprox.base.arrays import Array, fields_repr, is_array, is_traced
-from kalprox.calibration.sequence import USUAL_SIZE
+from kalprox.calibration.checks import USUAL_SIZE
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["SIZES", "Shown", "coverage_curve", "independent_rows"]
 
 SIZES = {  # width and height in inches of each kind of plot
     "coverage": (4.6, 4.6),
@@ -63,7 +62,7 @@ class Shown:
         return f"NIS {found.nis:.3g}, 95% intervals cover {found.coverage:.1%}"
 
     def _repr_html_(self) -> str | None:
-        from kalprox.display.html import card, facts, table
+        from kalprox.display.tables import card, facts, table
 
         if not self._has_numbers:
             return None
@@ -157,14 +156,14 @@ class Shown:
         calibration(ax, *coverage_curve(self), rows=independent_rows(self.verdict()), label=label, slot=slot)
 
     def _plot_pit(self, ax: "Axes", label: str, _: int) -> None:
-        from kalprox.display.readings import pit
+        from kalprox.display.plots import pit
 
         slot = max(len(ax.get_legend_handles_labels()[1]) - 1, 0)  # without the line of what is expected
         pit(ax, self.pit / self.rows, independent_rows(self.verdict()), slot=slot, label=label)
 
     def _plot_stream(self, ax: "Axes", label: str, slot: int) -> None:
         from kalprox.display.axes import unused_slot
-        from kalprox.display.readings import along_stream
+        from kalprox.display.plots import along_stream
 
         used = self.segments[:, 0, 0] > 0
         sums, shared = self.segments[used], self.segment_shared[used]

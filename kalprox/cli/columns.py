@@ -6,12 +6,8 @@ from typing import Any
 
 import click
 
-from kalprox.cli.grouped import Options, option
-from kalprox.cli.kinds import Kind, RegistryChoice
-from kalprox.cli.options import BYTES, COUNT, NAMES, READING, is_given
+from kalprox.cli.options import BYTES, COUNT, NAMES, READING, Kind, Options, RegistryChoice, is_given, option
 from kalprox.cli.settings import target_options
-
-__all__ = ["ColumnOptions", "recognised_dates", "table_of"]
 
 _NOT_WITH_FORMULA = {
     "target": "the target on its left-hand side",
@@ -174,7 +170,7 @@ def _inferred(files: list[Path], given: dict[str, Any], reading: dict[str, Any])
         "watch": lambda text: None if given["quiet"] else echo(text, err=True),
     }
     if given["formula"] is not None:
-        from kalprox.sources.formula_scan import infer_formula
+        from kalprox.sources.formula import infer_formula
 
         return infer_formula(files, given["formula"], **about, **reading)
     if given["target"] is None:

@@ -7,10 +7,8 @@ import click
 
 from kalprox.cli import main
 from kalprox.cli.errors import EXIT_CODES
-from kalprox.cli.grouped import GroupedCommand, help_records
+from kalprox.cli.options import GroupedCommand, help_records
 from kalprox.cli.terminal import EVENTS
-
-__all__ = ["page"]
 
 
 def page() -> str:

@@ -19,8 +19,6 @@ import click
 from kalprox.base.text import in_options, printable
 from kalprox.cli.terminal import echo
 
-__all__ = ["EXIT_CODES", "Commands", "exit_code"]
-
 EXIT_CODES = {
     0: "Success.",
     1: "Internal error in kalprox; the message asks to report it.",

@@ -8,11 +8,21 @@ import click
 
 from kalprox.base.files import check_distinct, descriptor
 from kalprox.cli.columns import ColumnOptions, recognised_dates, table_of
-from kalprox.cli.grouped import GroupedCommand, Options, option, options
-from kalprox.cli.options import COUNT, EXISTING, FILE, READING, OutputOptions, ReadingOptions, StrictOption, outputs
+from kalprox.cli.options import (
+    COUNT,
+    EXISTING,
+    FILE,
+    READING,
+    GroupedCommand,
+    Options,
+    OutputOptions,
+    ReadingOptions,
+    StrictOption,
+    option,
+    options,
+    outputs,
+)
 from kalprox.cli.settings import ForgettingOptions, ModelOptions, TargetOptions, settings_of
-
-__all__ = ["fit", "refine"]
 
 _RUN = ("passes", "quarantine", "max_bad", "checkpoint", "every")  # of `FitJob`, and below those of a fit alone
 _FIRST = (

@@ -6,11 +6,8 @@ import click
 
 from kalprox.base.files import check_distinct, descriptor
 from kalprox.base.text import in_options
-from kalprox.cli.grouped import Options, option, options
-from kalprox.cli.options import COUNT, EXISTING, FILE, LEVEL, StrictOption
+from kalprox.cli.options import COUNT, EXISTING, FILE, LEVEL, Options, StrictOption, option, options
 from kalprox.cli.terminal import echo, end_strictly
-
-__all__ = ["merge", "path", "report", "show"]
 
 
 class _Show(Options):
@@ -40,7 +37,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
     """
     from kalprox.cli.terminal import show_table
     from kalprox.jobs.model import TableModel
-    from kalprox.learning.headline import verdict_of
+    from kalprox.learning.facts import verdict_of
     from kalprox.reports import summary
 
     fitted = TableModel.load(model)

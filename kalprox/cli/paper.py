@@ -4,10 +4,8 @@ from pathlib import Path
 
 import click
 
-from kalprox.cli.grouped import Options, option, options
+from kalprox.cli.options import Options, option, options
 from kalprox.cli.terminal import echo, show_table
-
-__all__ = ["demo", "reproduce"]
 
 
 class _Demo(Options):

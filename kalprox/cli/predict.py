@@ -7,20 +7,20 @@ from typing import Any
 import click
 
 from kalprox.base.files import check_distinct, descriptor
-from kalprox.cli.grouped import Options, option, options
 from kalprox.cli.options import (
     EXISTING,
     LEVEL,
     NAMES,
     READING,
+    Options,
     OutputOptions,
     ReadingOptions,
     StrictOption,
     is_given,
+    option,
+    options,
     outputs,
 )
-
-__all__ = ["predict"]
 
 
 class _Predict(Options):
@@ -154,7 +154,7 @@ def predict(
 
 def _time(text: str, fitted: Any) -> float:
     """The time of --at, in the units of the times of the model."""
-    from kalprox.sources.times import time_numbers
+    from kalprox.sources.weighting import time_numbers
 
     if not fitted.learner.settings.by_time:
         raise click.UsageError("--at requires a model that forgets by time: one fitted with --forget time.")

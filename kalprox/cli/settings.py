@@ -7,18 +7,17 @@ from typing import Any
 
 import click
 
-from kalprox.cli.grouped import Options, option
-from kalprox.cli.kinds import Kind, KindChoice, NumberOrKind, RegistryChoice
-from kalprox.cli.options import NAMES, NumberOr, is_given
-
-__all__ = [
-    "ForgettingOptions",
-    "ModelOptions",
-    "TargetOptions",
-    "most_classes",
-    "settings_of",
-    "target_options",
-]
+from kalprox.cli.options import (
+    NAMES,
+    Kind,
+    KindChoice,
+    NumberOr,
+    NumberOrKind,
+    Options,
+    RegistryChoice,
+    is_given,
+    option,
+)
 
 
 class TargetOptions(Options):
@@ -171,7 +170,7 @@ def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
 def target_options(given: dict[str, Any]) -> dict[str, Any]:
     """What `Columns.infer` is told about the target, from the options."""
     from kalprox.likelihoods.names import LIKELIHOODS
-    from kalprox.sources.classes import TargetClasses
+    from kalprox.sources.inference import TargetClasses
 
     name, most = given["likelihood"].name, most_classes()
     for asked in ("classes", "positive"):
@@ -210,7 +209,7 @@ def _likelihood_setting(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
 def most_classes() -> dict[str, int]:
     """The likelihoods of classes, and the largest number of classes of each."""
     from kalprox.likelihoods.names import LIKELIHOODS
-    from kalprox.sources.classes import MOST_CLASSES
+    from kalprox.sources.inference import MOST_CLASSES
 
     most = {"two classes": 2, "several classes": MOST_CLASSES}
     return {name: most[kind.outcomes] for name, kind in LIKELIHOODS.items() if kind.outcomes in most}

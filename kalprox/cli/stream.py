@@ -15,7 +15,6 @@ from kalprox.base.files import check_distinct
 from kalprox.cli.columns import table_of
 from kalprox.cli.errors import end_output
 from kalprox.cli.fit import fit
-from kalprox.cli.grouped import GroupedCommand, Options, option, options
 from kalprox.cli.options import (
     BYTES,
     COUNT,
@@ -25,18 +24,21 @@ from kalprox.cli.options import (
     MAX_BAD,
     NAMES,
     PACE,
+    GroupedCommand,
+    Options,
     Pace,
     is_given,
+    option,
+    options,
     outputs,
 )
 from kalprox.cli.settings import most_classes, settings_of
 
 if TYPE_CHECKING:
     from kalprox.jobs.stream import StreamRun
+    from kalprox.sources.columns import TableColumns
     from kalprox.sources.row_parser import Style
-    from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["stream"]
 
 # Options of fit that a stream has too: not those of a run over files.
 _OF_FIT = [

@@ -12,8 +12,6 @@ from kalprox.cli.terminal import echo
 from kalprox.jobs.stream_job import StreamEnd
 from kalprox.model_file import ModelFileError
 
-__all__ = ["cut_short", "event_of", "say_position", "summary"]
-
 
 def say_position(checkpoint: Path | None) -> None:
     """Print the position that a checkpoint has; that of the first row if there is no checkpoint yet."""

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from kalprox.display.tables import Table
     from kalprox.jobs.fit import Progress
-    from kalprox.learning.headline import Headline
-    from kalprox.sources.notes import Notes
+    from kalprox.learning.facts import Headline
+    from kalprox.sources.quarantine import Notes
 
-__all__ = ["EVENTS", "Reporter", "echo", "end_strictly", "events_of", "rows_bar", "show_table"]
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",

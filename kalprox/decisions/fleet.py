@@ -16,8 +16,6 @@ from kalprox.base.arrays import Array
 from kalprox.base.tree import MODERATE, Saved, expect
 from kalprox.linalg.triangle import append, qr, solve_triangular, triangular_inverse
 
-__all__ = ["FadingFleet", "Fleet", "FleetNoise", "StillFleet"]
-
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _LEAST_DOF = 1.0  # tails heavier than Cauchy's would overflow
 _WAITING = 64  # rows of an arm, or one per coefficient if these are more, after which its root is computed afresh

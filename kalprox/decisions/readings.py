@@ -12,9 +12,7 @@ from kalprox.base.text import printable
 from kalprox.decisions.fleet import Fleet, FleetNoise
 from kalprox.decisions.settings import BanditSettings, numeric
 from kalprox.learning.pending import Key, PendingRows
-from kalprox.sources.times import NEEDS_BY_TIME, time_numbers
-
-__all__ = ["BanditReadings"]
+from kalprox.sources.weighting import NEEDS_BY_TIME, time_numbers
 
 _LEAST_NOISE = 1e-12  # of a reward, relative to the mean square of all: below it a difference is one of rounding
 

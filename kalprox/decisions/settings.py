@@ -15,8 +15,6 @@ from kalprox.forgetting import Forgetting, forgetting_of
 from kalprox.learning.pending import Key, as_key
 from kalprox.learning.saving import from_plain_setting, plain_setting
 
-__all__ = ["BanditSettings", "Decision", "arm_names", "check_probability", "from_plain", "numeric"]
-
 FEATURES = ("separate", "shared")
 
 

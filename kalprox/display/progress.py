@@ -4,9 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kalprox.display.html import progress
-
-__all__ = ["progress_bar"]
+from kalprox.display.tables import progress
 
 _INTERVAL = 0.1  # seconds between two changes of a bar in a notebook
 

@@ -16,8 +16,7 @@ folded where its rows are, and the totals are merged as a tree whose shape depen
 """
 
 from kalprox.engines.base import Engine, EngineFailed, EngineSource, Partition, PartitionSummary
-from kalprox.engines.local import LocalEngine
-from kalprox.engines.opening import engine_of, open
+from kalprox.engines.opening import LocalEngine, engine_of, open
 from kalprox.engines.partitions import ArrayPartition, FilePartition, partitions_of
 
 __all__ = [

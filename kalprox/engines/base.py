@@ -3,37 +3,76 @@
 The totals are merged as a binary tree whose shape depends on the indices of the partitions alone.
 """
 
+import pickle
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from kalprox.base.control import import_jax
-from kalprox.engines.pickling import is_traced, unpacked
+from kalprox.models import GLM, Linear, Model, Offset
 from kalprox.sources.base import Block, Counts, Folded, Passes
 from kalprox.sources.files import SourceError
-from kalprox.sources.notes import NO_NOTES, Notes
-from kalprox.sources.quarantine import BadRow, Quarantine
+from kalprox.sources.quarantine import NO_NOTES, BadRow, Notes, Quarantine
 
-__all__ = [
-    "Engine",
-    "EngineFailed",
-    "EngineSource",
-    "Part",
-    "PartialFold",
-    "Partition",
-    "PartitionSummary",
-    "Seen",
-    "Tree",
-    "fold_partition",
-    "one_blas_thread",
-]
+
+@dataclass(frozen=True)
+class _PickledModel:
+    pickled: bytes
+
+
+class ModelPickler:
+    """Replaces the models in a part by their pickles. The same model gives the same bytes in every pass.
+
+    Parameters
+    ----------
+    dumps : callable
+        Pickles a model; `cloudpickle.dumps` also pickles lambdas.
+    """
+
+    def __init__(self, dumps: Callable[[Any], bytes]) -> None:
+        self._dumps = dumps
+        self._recent: list[tuple[Model, _PickledModel]] = []
+
+    def packed(self, part: Any) -> Any:
+        """The part with every model that JAX compiles pickled, also in the arguments of a `functools.partial`."""
+        if isinstance(part, partial):
+            arguments = {name: self.packed(value) for name, value in part.keywords.items()}
+            return partial(part.func, *map(self.packed, part.args), **arguments)
+        if not is_traced(part):
+            return part
+        for model, pickled in self._recent:
+            if model is part:
+                return pickled
+        pickled = _PickledModel(self._dumps(part))
+        self._recent = [*self._recent[-7:], (part, pickled)]
+        return pickled
+
+
+def unpacked(part: Any) -> Any:
+    """The part that was packed; models with the same pickle are the same object in all tasks of a process."""
+    if isinstance(part, partial):
+        arguments = {name: unpacked(value) for name, value in part.keywords.items()}
+        return partial(part.func, *map(unpacked, part.args), **arguments)
+    return _model(part.pickled) if isinstance(part, _PickledModel) else part
+
+
+def is_traced(part: Any) -> bool:
+    """Whether `part` is a model that JAX compiles at its first use."""
+    part = part.model if isinstance(part, Offset) else part
+    return isinstance(part, Model) and not isinstance(part, GLM | Linear)
+
+
+@lru_cache(maxsize=16)
+def _model(pickled: bytes) -> Any:
+    return pickle.loads(pickled)
+
 
 T = TypeVar("T")
 Part = Callable[[Block], T]

@@ -1,6 +1,8 @@
 """The Dask engine: folds and merges are one task graph, so Dask recomputes what a lost worker held."""
 
+import logging
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -9,10 +11,12 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any
 from uuid import uuid4
+from weakref import WeakSet
 
 from kalprox.engines.base import (
     Engine,
     EngineFailed,
+    ModelPickler,
     Part,
     PartialFold,
     PartitionSummary,
@@ -21,9 +25,94 @@ from kalprox.engines.base import (
     one_blas_thread,
 )
 from kalprox.engines.partitions import DaskPartition, unreadable
-from kalprox.engines.pickling import ModelPickler
 
-__all__ = ["TIMEOUT", "DaskEngine"]
+_SILENT = ("asyncio", "distributed", "tornado")
+_AUDIBLE = ("distributed.nanny", "distributed.scheduler", "distributed.worker")  # e.g. that a worker needs more memory
+
+
+class _DropThreads(logging.Filter):
+    """Drops the records logged in certain threads. A filter runs in the thread that logs the record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: WeakSet[threading.Thread] = WeakSet()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return threading.current_thread() not in self.threads
+
+
+class _DropTracebacks(_DropThreads):
+    """Drops only the records with a traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.exc_info is None or super().filter(record)
+
+
+_drop, _drop_tracebacks = _DropThreads(), _DropTracebacks()
+
+
+def silence(client: Any) -> None:
+    """Drop the log messages from the event loop of a `distributed.Client`, also those logged after it is closed.
+
+    Of a cluster that runs in the same thread, the messages of the scheduler and the nannies remain, without tracebacks.
+    """
+    client.sync(_silence_loop)
+    for name, logger in _loggers():
+        logger.addFilter(_drop_tracebacks if _is_under(name, _AUDIBLE) else _drop)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop the log messages of threads that start in this context, such as the event loop of a client that fails."""
+    before = set(threading.enumerate())
+
+    def is_old(record: logging.LogRecord) -> bool:
+        return threading.current_thread() in before
+
+    loggers = _loggers()
+    for _, logger in loggers:
+        logger.addFilter(is_old)
+    try:
+        yield
+    finally:
+        for _, logger in loggers:
+            logger.removeFilter(is_old)
+
+
+def _loggers() -> list[tuple[str, logging.Logger]]:
+    """The loggers of distributed, tornado and asyncio by name."""
+    known = list(logging.root.manager.loggerDict.items())
+    return [(name, logger) for name, logger in known if isinstance(logger, logging.Logger) and _is_under(name, _SILENT)]
+
+
+def silence_workers(client: Any) -> None:
+    """Drop the tracebacks that workers log when a task fails, on a cluster of our own: the error is raised here.
+
+    All other messages of the workers, and all messages of clusters that the user started, are logged as usual.
+    """
+    from distributed import WorkerPlugin
+
+    class Silence(WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            logging.getLogger("distributed.worker").addFilter(
+                lambda record: not str(record.msg).startswith("Compute Failed")
+            )
+
+    client.register_plugin(Silence(), name="kalprox-silence")
+
+
+async def _silence_loop() -> None:
+    import asyncio
+
+    for drop in (_drop, _drop_tracebacks):
+        drop.threads.add(threading.current_thread())
+    # The error of a task that nobody awaited is reported by the garbage collector, in whichever thread it runs.
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+
+def _is_under(name: str, parents: tuple[str, ...]) -> bool:
+    return any(name == parent or name.startswith(f"{parent}.") for parent in parents)
+
 
 TIMEOUT = 60.0  # seconds to wait for a scheduler, and for a first worker
 _POLL = 1.0  # seconds between two questions whether there are workers

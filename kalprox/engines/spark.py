@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from kalprox.engines.base import (
     Engine,
+    ModelPickler,
     Part,
     PartialFold,
     PartitionSummary,
@@ -17,10 +18,7 @@ from kalprox.engines.base import (
     one_blas_thread,
 )
 from kalprox.engines.partitions import FramePartition, SparkFrame
-from kalprox.engines.pickling import ModelPickler
 from kalprox.sources.files import SourceError
-
-__all__ = ["SparkEngine"]
 
 _SCHEMA = "place long, folded binary"
 _BITS = 5  # 2^5 neighbours are merged in one round

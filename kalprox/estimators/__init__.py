@@ -12,8 +12,7 @@ from kalprox.base.extras import not_installed
 try:
     from kalprox.estimators.classifier import KalproxClassifier
     from kalprox.estimators.files import load
-    from kalprox.estimators.pipelines import predict_interval
-    from kalprox.estimators.regressor import KalproxRegressor
+    from kalprox.estimators.regressor import KalproxRegressor, predict_interval
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] != "sklearn":
         raise

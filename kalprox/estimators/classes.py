@@ -13,19 +13,6 @@ from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
 from kalprox.sources import Block, Folded, Source
 
-__all__ = [
-    "ClassSource",
-    "LabelCounts",
-    "block_rows",
-    "check_class_weight",
-    "checked_classes",
-    "checked_labels",
-    "class_targets",
-    "class_weights",
-    "labels_of_targets",
-    "plain_target",
-]
-
 _PLAIN = 64  # labels of rows that may be learned without further checks
 _SHOWN = 5  # labels that an error message names
 _MOST = 10_000  # labels, beyond which the target has numbers rather than classes

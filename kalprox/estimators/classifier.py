@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from kalprox.base.arrays import Array
-from kalprox.engines.collections import is_collection
+from kalprox.engines.partitions import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.classes import (
     ClassSource,
@@ -30,19 +30,15 @@ from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import as_frame
 from kalprox.estimators.readings import Readings
-from kalprox.estimators.renamed import says_new_names
 from kalprox.estimators.rows import Given, Rows, with_nan
 from kalprox.forgetting import Forgetting
 from kalprox.learning.path import Path
 from kalprox.learning.state import check_any_row
 from kalprox.sources import Source
-from kalprox.sources.times import time_numbers
+from kalprox.sources.weighting import time_numbers
 from kalprox.structures import UnderstatedWarning
 
-__all__ = ["KalproxClassifier"]
 
-
-@says_new_names
 @dataclass(eq=False, repr=False)
 class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstimator):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
@@ -181,7 +177,6 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    @says_new_names
     def fit(  # type: ignore[override]
         self,
         X: Any,
@@ -443,7 +438,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
         return mean if mean.ndim == 2 else _of_both(mean)
 
     def _target_classes(self) -> Any:
-        from kalprox.sources.classes import TargetClasses
+        from kalprox.sources.inference import TargetClasses
 
         return TargetClasses()
 

@@ -17,8 +17,6 @@ from kalprox.model_file import ModelFileError, refusing
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
 
-__all__ = ["Files", "load"]
-
 
 class Files(LearnerEstimator):
     """The methods that write a fitted model to a file and read it."""

@@ -11,10 +11,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox.base.text import plain_number
-from kalprox.engines.collections import is_collection, partition_collection
+from kalprox.engines.partitions import is_collection, partition_collection
 from kalprox.estimators.classes import labels_of_targets
 from kalprox.estimators.frames import as_arrow, as_frame, check_encoded, column_names, encode, frame_kind
-from kalprox.estimators.renamed import Renamed, says_new_names
 from kalprox.estimators.rows import Given, any_missing, labelled
 from kalprox.estimators.streaming import Streaming, check_offset, of_good_rows
 from kalprox.learning.learner import Learner
@@ -27,10 +26,9 @@ from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
 
 if TYPE_CHECKING:
-    from kalprox.sources.classes import TargetClasses
     from kalprox.sources.formula import FormulaColumns
+    from kalprox.sources.inference import TargetClasses
 
-__all__ = ["Fitting"]
 
 _ROLES = ("weight", "cluster", "offset", "exposure", "time")  # of columns, in the order of `Given`
 
@@ -40,9 +38,7 @@ class Fitting(Streaming):
 
     fit_intercept: bool
     _new_columns: "FormulaColumns | None" = None  # of the formula, while a frame is fitted
-    from_formula = Renamed("the parameter formula, as in KalproxRegressor('y ~ x').fit(frame)")
 
-    @says_new_names
     def fit(
         self,
         X: Any,
@@ -265,8 +261,8 @@ class Fitting(Streaming):
     def _fit_formula(self, X: Any, y: Any, given: Given) -> Self:
         """Fit the model to a frame. A name of a column is one that later frames need to have, too."""
         from kalprox.jobs.model import TableModel
-        from kalprox.sources.classes import values_of_classes
-        from kalprox.sources.formula_scan import formula_names, infer_formula_of_table
+        from kalprox.sources.formula import formula_names, infer_formula_of_table
+        from kalprox.sources.inference import values_of_classes
 
         if frame_kind(X) is None:
             raise TypeError(

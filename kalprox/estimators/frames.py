@@ -11,27 +11,14 @@ import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.engines.collections import is_collection
+from kalprox.engines.partitions import is_collection
 from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow
 
 if TYPE_CHECKING:
+    from kalprox.sources.columns import TableColumns
     from kalprox.sources.row_parser import PlainRows
-    from kalprox.sources.table_columns import TableColumns
 
-__all__ = [
-    "NO_FRAMES",
-    "FrameEncoder",
-    "as_arrow",
-    "as_frame",
-    "check_encoded",
-    "class_of",
-    "column_names",
-    "encode",
-    "frame_kind",
-    "is_raw",
-    "same_columns",
-]
 
 _FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}  # which are read without a copy
 NO_FRAMES = (np.ndarray, list, tuple)

@@ -11,19 +11,16 @@ from sklearn.utils import check_random_state
 
 from kalprox.base.arrays import Array
 from kalprox.calibration import Calibration, ChangePoint
-from kalprox.display.html import card, facts, first_rows
-from kalprox.display.html import table as html_table
+from kalprox.display.tables import card, facts, first_rows
+from kalprox.display.tables import table as html_table
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.learning.facts import about_noise, about_penalty
-from kalprox.learning.headline import headline
+from kalprox.learning.facts import about_noise, about_penalty, headline
 from kalprox.learning.mixed import ForgetWeights, MixedBelief
 from kalprox.learning.summary import Summary
 from kalprox.likelihoods import Likelihood
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["Readings"]
 
 
 class Readings(LearnerEstimator):
@@ -372,7 +369,7 @@ class Readings(LearnerEstimator):
         >>> [label.get_text() for label in ax.get_yticklabels()], ax.get_xlabel()
         (['x0', 'x1', 'x2'], 'coefficient, with 90% intervals')
         """
-        from kalprox.display.readings import plot_coefficients
+        from kalprox.display.plots import plot_coefficients
 
         belief = self._with_std
         self._warn_of_looks(belief, anytime=anytime)

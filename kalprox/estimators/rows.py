@@ -21,26 +21,7 @@ from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
-from kalprox.sources.times import time_numbers
-
-__all__ = [
-    "FLOAT64",
-    "Given",
-    "Rows",
-    "any_missing",
-    "as_floats",
-    "checked_given",
-    "checked_inputs",
-    "checked_offset",
-    "checked_rows",
-    "is_plain_row",
-    "keys_of",
-    "labelled",
-    "plain_inputs",
-    "plain_rows",
-    "source_of",
-    "with_nan",
-]
+from kalprox.sources.weighting import time_numbers
 
 FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _FEW_ROWS = 64  # of a frame, which take no time to convert

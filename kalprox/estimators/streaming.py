@@ -33,9 +33,7 @@ from kalprox.learning.settings import Settings, same
 from kalprox.learning.step import Call, Made
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.base import concatenated
-from kalprox.sources.times import in_order, time_numbers
-
-__all__ = ["Streaming", "check_offset", "of_good_rows"]
+from kalprox.sources.weighting import in_order, time_numbers
 
 _MAX_PENDING = 100_000  # rows that are held by default until their target comes
 _SHORT = 64  # rows of a batch that a nonlinear model takes as one block, which it may learn row by row

@@ -10,9 +10,9 @@ import scipy.linalg
 
 from kalprox.base.arrays import Array, fields_repr, is_number, namespace, pytree, static
 from kalprox.base.checks import check_array, check_is
-from kalprox.base.pickling import PickledFields
 from kalprox.base.text import count
 from kalprox.base.text import names as listed
+from kalprox.base.tree import PickledFields
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, qr, solve_triangular, square, triangle_of
@@ -22,7 +22,6 @@ from kalprox.solvers.prox import Prox, posterior_root, prox
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Counted", "Equations", "LeastSquares"]
 
 _A_REGULARIZER = "a regulariser, such as kalprox.regularizers.Zero()"
 _MAX = 30  # directions in a figure of its own
@@ -398,7 +397,7 @@ class LeastSquares(Counted, ABC):
         return found if self.targets is None else found | {"Targets": count(self.targets, "target")}
 
     def _repr_html_(self) -> str | None:
-        from kalprox.display.html import card, facts
+        from kalprox.display.tables import card, facts
 
         if not is_number(self.rows):
             return None
@@ -511,7 +510,7 @@ def _label(direction: Array, names: Sequence[str]) -> str:
 def plot_directions(R: Array, rank: int, ax: "Axes | None", names: Sequence[str] | None, top: int | None) -> "Axes":
     """Plot the directions of R, the least determined first; see `LeastSquares.plot`."""
     from kalprox.display.axes import axes_for, figure_label, label_height
-    from kalprox.display.readings import directions as draw
+    from kalprox.display.plots import directions as draw
 
     if names is not None and len(names) != len(R):
         raise ValueError(f"names must name each of the {len(R)} coefficients; got {len(names)}.")

@@ -19,18 +19,6 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Function, Linear, Model, Offset, Predictor, padded
 from kalprox.sources import Block
 
-__all__ = [
-    "Gradient",
-    "counting",
-    "curvature_products",
-    "explicit_rows",
-    "gradient_of",
-    "inputs_of",
-    "largest_move",
-    "pieces",
-    "product_of",
-]
-
 _BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
 _CHUNK = 4096  # rows of a function at a time
 

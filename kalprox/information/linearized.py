@@ -15,25 +15,6 @@ from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import Model, Predictor, predictor
 from kalprox.sources import Block
 
-__all__ = [
-    "Expansion",
-    "Linearized",
-    "Spread",
-    "Sums",
-    "curvature_along",
-    "curvature_left_out",
-    "curved_variance",
-    "errors_of",
-    "expand",
-    "expansion",
-    "linearize",
-    "output_leverage",
-    "output_variances",
-    "rows_not_finite",
-    "skewness",
-    "sums_of",
-]
-
 
 class Expansion(NamedTuple):
     """The loss of a block as a least-squares function of a step p of theta; b rows with m outputs become b m rows.

@@ -42,13 +42,9 @@ from kalprox.base.checks import (
 from kalprox.base.control import compiled, cond_rare
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information.base import Equations, LeastSquares
-from kalprox.linalg.centering import recenter, stacked_triangle
-from kalprox.linalg.fold import downdate, fold
-from kalprox.linalg.gram import joined_triangle
-from kalprox.linalg.triangle import product, square, triangle_of
+from kalprox.linalg.fold import downdate, fold, joined_triangle
+from kalprox.linalg.triangle import product, recenter, square, stacked_triangle, triangle_of
 from kalprox.sources import Block
-
-__all__ = ["Information", "NotContained", "merge"]
 
 
 class NotContained(ValueError):
@@ -265,7 +261,7 @@ class Information(LeastSquares):
             of half the noise variance.
         squares : array of shape (b,), optional
             What each row adds to `squares`. The default is its count; other values are needed if forgetting has faded
-            the rows, see `kalprox.sources.forgetting.faded`.
+            the rows, see `kalprox.sources.weighting.faded`.
         visit : function, optional
             Called with the ends (i, j) of every piece of the rows before it is folded, and perhaps again. The piece is
             then in the cache, so that other work on its rows is faster here than before or after.

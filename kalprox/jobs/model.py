@@ -1,5 +1,6 @@
 """A fitted model of a table: the learner, how its columns are made from a table, and the record of the fit."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -11,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from kalprox import model_file
-from kalprox.base.memory import check_address_space
-from kalprox.base.text import code, count
+from kalprox.base.memory import address_space, check_address_space, memory_of_machine, shown_bytes
+from kalprox.base.text import Text, code, count, worded
 from kalprox.base.tree import expect
 from kalprox.jobs.record import DataQuality, FitRecord, checked_columns, checked_record, from_json
 from kalprox.learning.belief import Belief
-from kalprox.learning.headline import Headline, Line, RowCounts, headline
+from kalprox.learning.facts import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
 from kalprox.learning.rules import check
 from kalprox.learning.saving import from_parts, learner_parts
@@ -24,10 +25,53 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.summary import Summary
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
-from kalprox.sources.columns import Columns
+from kalprox.sources.columns import Columns, TableColumns
 from kalprox.sources.labels import label_of
 from kalprox.sources.quarantine import BadRow
-from kalprox.sources.table_columns import TableColumns
+from kalprox.structures import Structure
+
+MATRICES = 16  # of d x d numbers that a fit holds at a time, at most; measured
+_SMALL = 1 << 24  # bytes that are not worth a warning: the process itself takes more
+
+
+def check_memory(columns: int, memory: int, structure: Structure | None = None) -> None:
+    """Warn if the matrices of a model take more than `memory` bytes, which bound the rows that are read at a time.
+
+    Parameters
+    ----------
+    columns : int
+        The number d of columns of X, each level of a categorical feature counted.
+    memory : int
+        What was asked for, in bytes.
+    structure : Structure, optional
+        That of the model, which has vectors instead of d x d matrices.
+
+    Raises
+    ------
+    MemoryError
+        If the matrices take more than the memory of this machine.
+    """
+    size, what = 8 * columns**2, "d x d matrices"
+    fewer: str = worded(
+        "Fewer columns, or fewer levels of categorical columns, need less; or set {structure='diagonal'}, which keeps "
+        "no correlations of coefficients."
+    )
+    if structure is not None:
+        size, what = 8 * columns * (getattr(structure, "rank", 0) + 1), "vectors"
+        fewer = "Fewer columns, fewer levels of categorical columns, or a lower rank of the structure need less."
+    need, there = MATRICES * size, memory_of_machine()
+    text = f"{columns:,} columns need about {shown_bytes(need)} of memory for {what} of the model ({MATRICES} of "
+    text += f"{shown_bytes(size)})"
+    if there is not None and need > max(there, _SMALL):
+        has = "this machine has" if address_space() is None else "the limit of this process (ulimit -v) leaves it"
+        raise MemoryError(Text.of(f"{text}, and {has} {shown_bytes(there)}. ", fewer))
+    if need > max(memory, _SMALL):
+        warnings.warn(
+            f"{text}; the {shown_bytes(memory)} of --memory bound only the rows that are read at a time. {fewer}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
 
 _FEW_LEVELS = 10  # of which a column of a few rows may have nearly as many
 _MAX_CLASSES = 5  # that the headline names
@@ -230,7 +274,7 @@ class TableModel:
     def headline(self, predicted: RowCounts | None = None, *, in_time: bool = False) -> Headline:
         """Return what became of the rows, and every doubt about the numbers, in the words of the command line.
 
-        See `kalprox.learning.headline.headline` for `predicted` and `in_time`.
+        See `kalprox.learning.facts.headline` for `predicted` and `in_time`.
         """
         quality, classes = self.record.quality, self.columns.classes
         found = headline(self.learner, self.columns.names, quality, predicted, in_time=in_time)

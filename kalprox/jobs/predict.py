@@ -15,13 +15,12 @@ from kalprox.jobs.record import DataQuality
 from kalprox.jobs.run import Progress
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
-from kalprox.learning.quantiles import INTERVALS
+from kalprox.learning.tracking import INTERVALS
 from kalprox.predictive import Predictive
 from kalprox.sources import Block
 from kalprox.sources.arrow import from_bytes, from_numpy, load, pa, plain
 from kalprox.sources.files import SourceError
-from kalprox.sources.notes import check_known
-from kalprox.sources.quarantine import Quarantine
+from kalprox.sources.quarantine import Quarantine, check_known
 from kalprox.sources.table import Place, Table
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")

@@ -14,10 +14,8 @@ import numpy as np
 from kalprox.base.tree import expect
 from kalprox.calibration import Calibration
 from kalprox.sources import Block
-from kalprox.sources.columns import Columns
-from kalprox.sources.notes import Notes
-from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.table_columns import TableColumns
+from kalprox.sources.columns import Columns, TableColumns
+from kalprox.sources.quarantine import BadRow, Notes, Reason
 
 if TYPE_CHECKING:
     from kalprox.engines import PartitionSummary

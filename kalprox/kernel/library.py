@@ -11,8 +11,6 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.kernel.build import FOLDER, OFF, library_name
 
-__all__ = ["VERSION", "NotCompiledWarning", "Struct", "address_of", "kernel"]
-
 VERSION = 4  # of the functions and of the layout of their arrays; kernel.h has the same number
 
 _Address, _Count = ctypes.c_void_p, ctypes.c_int64

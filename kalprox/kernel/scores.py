@@ -8,8 +8,6 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.kernel.library import address_of, kernel
 
-__all__ = ["ROW_VALUES", "add_curvature", "add_scores", "move_quantiles"]
-
 ROW_VALUES = 7  # arrays that `add_scores` takes of rows: mean, std, y, dof, weight, together, and the scores
 
 

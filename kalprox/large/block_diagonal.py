@@ -11,8 +11,6 @@ from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.base.tree import leaf
 from kalprox.linalg.triangle import product
 
-__all__ = ["BlockDiagonal", "Layout", "squares"]
-
 
 @dataclass(frozen=True)
 class Layout:

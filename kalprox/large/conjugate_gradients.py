@@ -13,8 +13,6 @@ import numpy as np
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.terms import Terms, terms_of
 
-__all__ = ["Operator", "Product", "conjugate_gradients", "minimise"]
-
 Product = Callable[[np.ndarray], np.ndarray]
 
 _MAX_ROUNDS = 500  # of proximal and Newton steps; 1 for a quadratic g, 5 to 40 are usual for one with kinks

@@ -24,10 +24,8 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
-from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import Block
-
-__all__ = ["DiagonalRows"]
 
 _OWN = "p", "m", "sums", "moments"
 

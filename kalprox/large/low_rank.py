@@ -15,8 +15,6 @@ from kalprox.base.tree import leaf
 from kalprox.large.block_diagonal import BlockDiagonal, squares
 from kalprox.linalg.triangle import lapack, product, solve_triangular
 
-__all__ = ["PlusLowRank", "StructuredFactor", "Truncated", "combined", "cross", "largest", "truncated"]
-
 _LARGEST = 5000  # coordinates up to which a covariance is made as one matrix
 
 

@@ -21,8 +21,6 @@ from kalprox.solvers.prox import Prox
 from kalprox.solvers.squares import default_tol
 from kalprox.solvers.terms import GroupTerms, Terms, terms_of
 
-__all__ = ["diagonal_hessian", "minimise", "ridge_of", "with_curvature"]
-
 _STEPS = 200  # of Newton's method; 5 to 20 are usual
 _HALVINGS = 40
 _SETTLED = 1e-12  # a relative change of the estimate that is rounding error

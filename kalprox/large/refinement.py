@@ -26,8 +26,6 @@ from kalprox.solvers.terms import terms_of
 from kalprox.sources import Block
 from kalprox.structures import Structure
 
-__all__ = ["MatrixFreeProblem", "Products"]
-
 _FEW = 64  # coordinates up to which eigenvectors come from the matrix
 _EIGEN = 1e-4  # the relative accuracy of the eigenvectors
 _LOST = 1e-12  # the share of the precision that rounding leaves

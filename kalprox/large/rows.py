@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from kalprox.algorithms.parameters import guessed_numbers, warn_of_outliers
+from kalprox.algorithms.state import guessed_numbers, warn_of_outliers
 from kalprox.base.arrays import Array
 from kalprox.large.conjugate_gradients import Operator, Product, conjugate_gradients
 from kalprox.large.information import Structured, piece_rows
@@ -23,8 +23,6 @@ from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
 from kalprox.solvers.newton import halved
-
-__all__ = ["LearnedRows", "Rows", "learn_rows", "minimiser", "moved_intercept"]
 
 _PIECE = 256  # rows whose minimiser is found together, unless dense ones would take more than
 _BYTES = 1 << 27

@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from kalprox.algorithms.parameters import learned_by, outliers_of
 from kalprox.algorithms.refine import refine
+from kalprox.algorithms.state import learned_by, outliers_of
 from kalprox.base.arrays import Array
 from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of
 from kalprox.large.block_diagonal import BlockDiagonal
-from kalprox.large.information import Structured, piece_rows
+from kalprox.large.information import Structured, StructuredPosterior, noise_of, piece_rows
 from kalprox.large.low_rank import PlusLowRank, StructuredFactor
-from kalprox.large.posterior import StructuredPosterior, noise_of
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
@@ -33,11 +32,9 @@ from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
-from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.sources.base import MappedSource
-
-__all__ = ["StructuredState"]
 
 _WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
 _NOT_FOUND = (

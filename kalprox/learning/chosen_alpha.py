@@ -1,22 +1,202 @@
-"""The weight alpha of a penalty, chosen from the rows of a linear model as they come."""
+"""The weight alpha of a penalty, chosen as rows come: by the evidence, or by cross-validation from sums."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from kalprox.base.arrays import Array
-from kalprox.base.tree import Saved, Sizes, state
-from kalprox.learning.alpha_family import AlphaFamily
+from kalprox.base.tree import Saved, Sizes, expect, leaf, state
+from kalprox.information import Information, merge
 from kalprox.learning.exact import Exact, Visit, Weighted, next_cut
-from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
-from kalprox.learning.linear import LinearBelief, LinearRows
-from kalprox.learning.ridge_evidence import AlphaChoice
+from kalprox.learning.linear import AlphaChoice, AlphaFamily, LinearBelief, LinearRows, best_on_grid
 from kalprox.learning.settings import Settings
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import FIRST_PIECE, State
 from kalprox.sources import Block
 
-__all__ = ["ChosenAlpha"]
+FOLDS = 5
+_SHARE = 8  # a block of rows that are put into the same fold has a share of those before it
+
+
+@state
+class CrossValidation:
+    """The choice of c by cross-validation. It is made when it is first asked for.
+
+    Attributes
+    ----------
+    settings : Settings
+    sums : tuple of Information
+        Of the rows of each fold; and of rows in no fold, which predict all of them.
+    """
+
+    settings: Settings = leaf(given=True)
+    sums: tuple[Information, ...]
+
+    def _check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError unless there are all folds."""
+        expect(len(self.sums) == FOLDS + 1)
+
+    @cached_property
+    def choices(self) -> list[AlphaChoice] | None:
+        """The c of each target, or of the only one, in place of alpha; None if there are not two parts of the rows."""
+        singles = [self]
+        if (k := self.sums[0].targets) is not None:
+            singles = [replace(self, sums=tuple(_single(one, j) for one in self.sums)) for j in range(k)]
+        found = [one._choice for one in singles]
+        return None if None in found else found  # type: ignore[return-value]
+
+    @property
+    def _choice(self) -> AlphaChoice | None:
+        """The c of the smallest squared errors of all folds; None if there are not two parts of the rows."""
+        parts = [one for one in self.sums if float(one.rows) > 0]
+        if len(parts) < 2:
+            return None
+        whole = AlphaFamily.of(self.settings, merge(*parts))
+        rows = float(whole.rows.information.rows)
+        if not whole.rows.centered.R.any():
+            return None
+
+        def losses(alphas: Array) -> list[float]:
+            squares = self._squares(alphas / rows**0.5)[:, 0]
+            return list(np.log(np.maximum(squares, np.finfo(float).tiny)))
+
+        grid, found = whole.along_grid(losses, lambda loss: -rows / 2 * loss, coarse=True)
+        loss = np.array(found)
+        i = int(np.argmin(loss))
+        return AlphaChoice(best_on_grid(grid, loss) / rows**0.5, {0: np.inf, len(grid) - 1: 0.0}.get(i))
+
+    def _squares(self, c: Array) -> Array:
+        """Return the squared errors of the rows of all folds, for each c and target, shape (m, k)."""
+        total = np.zeros((len(c), self.sums[0].targets or 1))
+        for i, fold in enumerate(self.sums[:FOLDS]):
+            others = [one for one in (*self.sums[:i], *self.sums[i + 1 :]) if float(one.rows) > 0]
+            if others and float(fold.rows) > 0:
+                info = merge(*others)
+                members = AlphaFamily.of(self.settings, info).for_alphas(c * float(info.rows) ** 0.5)
+                found = [(one.coef, one.intercept) for one in members]
+                total += _squared_errors(fold, *map(np.stack, zip(*found, strict=True)))
+        return total
+
+
+@state
+class Folds:
+    """The sums of the rows in folds, as rows come.
+
+    Rows one after the other, an eighth of those before, are put into the same fold, so that neighbours that resemble
+    each other are not in different folds; and the next ones into the next fold. The folds are as large as one another
+    up to a half. They are compared as they were at the last end of such a block.
+
+    Attributes
+    ----------
+    compared : CrossValidation
+        Of the folds at the end of the last block.
+    current : Information
+        Of the fold that the next row is put into, with the rows that came since then.
+    fold : int
+        The number of this fold.
+    left : float
+        The number of rows until its block is complete.
+    fade : float
+        What forgetting has left of the other folds since then.
+    """
+
+    compared: CrossValidation
+    current: Information
+    fold: int
+    left: float = leaf(sign="positive")
+    fade: float = leaf(sign="positive", default=1.0)
+
+    def _check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError if there is no such fold."""
+        expect(self.fold < FOLDS and self.fade <= 1)
+
+    @classmethod
+    def start(cls, settings: Settings, learned: Information) -> "Folds":
+        """Return empty folds; rows that were learned before are in none of them."""
+        zero = Information.zero(learned.d, learned.targets)
+        zero = replace(zero, T=zero.T[:1])
+        return cls._of(CrossValidation(settings, (zero,) * FOLDS + (learned,)), 0)
+
+    @classmethod
+    def _of(cls, compared: CrossValidation, fold: int) -> "Folds":
+        rows = float(sum(one.rows for one in compared.sums))
+        return cls(compared, compared.sums[fold], fold, float(max(1, rows // _SHARE)))
+
+    @property
+    def complete(self) -> "Folds":
+        """The folds with the current block at its end."""
+        sums = [one if self.fade == 1 or not float(one.rows) else one.forget(self.fade) for one in self.compared.sums]
+        sums[self.fold] = self.current
+        return self._of(replace(self.compared, sums=tuple(sums)), (self.fold + 1) % FOLDS)
+
+    def after(self, fold: Callable[[Information], Information], rows: float, left: Any = None) -> "Folds":
+        """Return the folds after some rows, at most as many as are left of the block.
+
+        Parameters
+        ----------
+        fold : function
+            Returns an information with these rows added.
+        rows : float
+            Their number, each as often as it counts.
+        left : float, optional
+            What they leave of all rows before them, if these are forgotten.
+        """
+        current, fade = self.current, self.fade
+        if left is not None:
+            current = current.forget(left) if float(current.rows) else current
+            fade *= float(left)
+        new = replace(self, current=fold(current), left=self.left - rows, fade=fade)
+        return new if new.left > 0 else new.complete
+
+    def mapped(self, change: Callable[[Information], Information]) -> "Folds":
+        """Return the folds with another information in place of each."""
+        compared = replace(self.compared, sums=tuple(map(change, self.compared.sums)))
+        return replace(self, compared=compared, current=change(self.current))
+
+    def under(self, settings: Settings) -> "Folds":
+        """Return the folds of the same rows, compared under other settings."""
+        return replace(self, compared=CrossValidation(settings, self.compared.sums))
+
+    @property
+    def without_rows(self) -> "Folds | None":
+        """The folds about the means of their rows; None if a fold is a single row."""
+        if any(0 < float(one.rows) < 2 for one in (*self.compared.sums, self.current)):
+            return None
+        return self.mapped(lambda one: one.about_means() if float(one.rows) else one)
+
+    def merge(self, other: "Folds") -> "Folds":
+        """Return the folds of the rows of both."""
+        mine, theirs = self.complete, other.complete
+        sums = tuple(map(merge, mine.compared.sums, theirs.compared.sums))
+        return self._of(replace(self.compared, sums=sums), mine.fold)
+
+
+def piece_reaching(total: float, counts: Array | None, length: int) -> int:
+    """Return how many of the next `length` rows come until their counts (1 by default) add up to `total`."""
+    found = np.ceil(total) if counts is None else np.searchsorted(np.cumsum(counts), total) + 1
+    return int(min(max(found, 1), length))
+
+
+def _squared_errors(info: Information, coef: Array, intercept: Array) -> Array:
+    """Return the squared errors of the rows of an information, shape (m, k), for m estimates of shape (m, k, d)."""
+    k, d = info.targets or 1, info.d
+    coef, intercept = coef.reshape(-1, k, d), intercept.reshape(-1, k)
+    constant = intercept + coef @ info.shift[:d] - info.shift[d:]
+    predicted = np.einsum("rd,mkd->rmk", info.T[:, 1 : 1 + d], coef) + np.multiply.outer(info.T[:, 0], constant)
+    errors: Array = ((info.T[:, None, 1 + d :] - predicted) ** 2).sum(axis=0)
+    return errors
+
+
+def _single(info: Information, target: int) -> Information:
+    """Return the information of one of several targets."""
+    d, j = info.d, 1 + info.d + target
+    T = np.delete(info.T, np.r_[1 + d : j, j + 1 : info.T.shape[1]], axis=1)
+    if len(T) > 1 + d:
+        T = np.concatenate([T[: 1 + d], np.linalg.norm(T[1 + d :], axis=0, keepdims=True)])
+    return Information(T, info.shift[[*range(d), j - 1]], info.rows, info.squares)
 
 
 @state

@@ -4,20 +4,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from kalprox.base.tree import Saved, Sizes
-from kalprox.learning.bank import Bank, core_type, restored_member, wrapped
-from kalprox.learning.bank_rows import BankRows
-from kalprox.learning.changing import check_change
+from kalprox.learning.bank import Bank, BankRows, core_type, restored_member, wrapped
 from kalprox.learning.exact import Exact
-from kalprox.learning.laplace import fit_with_chosen_alpha
-from kalprox.learning.recent_rows import RecentRows
-from kalprox.learning.row_buffer import LiveRows, RowBuffer
+from kalprox.learning.merging import check_change
+from kalprox.learning.refined_path import fit_with_chosen_alpha
+from kalprox.learning.row_buffer import LiveRows, RecentRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
 from kalprox.learning.state import Core, State
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import ArraySource, Block, Counts, Source
-
-__all__ = ["fitted", "has_moments", "kind_of", "of_rows", "recent_rows", "restored", "started", "under"]
 
 
 def kind_of(settings: Settings) -> type[Core]:

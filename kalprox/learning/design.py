@@ -8,13 +8,10 @@ import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array, masked
-from kalprox.base.pickling import PickledFields
-from kalprox.base.tree import Sizes, expect, leaf, state
+from kalprox.base.tree import PickledFields, Sizes, expect, leaf, state
 from kalprox.models import Model, Offset
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
-
-__all__ = ["Design", "Moments"]
 
 
 @state

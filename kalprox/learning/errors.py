@@ -21,8 +21,6 @@ from kalprox.predictive import Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Source
 
-__all__ = ["TUNED_ROWS", "Errors", "Estimate", "StandardErrors", "hidden_clusters", "residual_scores"]
-
 TUNED_ROWS = 125  # the tuning constants are the precision of so many rows: narrowest at eight times as many, 1,000
 TUNED_CLUSTERS = 25  # the same for clusters: narrowest at 200
 

@@ -13,28 +13,21 @@ from kalprox.base.checks import LARGEST, check_usable
 from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
-from kalprox.learning.alpha_family import AlphaFamily
 from kalprox.learning.design import Design
-from kalprox.learning.drift import LONGEST, fold_drifting, walking_innovations
-from kalprox.learning.innovations import Innovations, may_overflow
-from kalprox.learning.linear import LinearBelief, LinearRows
+from kalprox.learning.drift import LONGEST, WindowRows, fold_drifting, walking_innovations
+from kalprox.learning.innovations import MODERATE_LEVERAGE, SMALL_LEVERAGE, Innovations, Scorer, may_overflow
+from kalprox.learning.linear import AlphaFamily, LinearBelief, LinearRows
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
-from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.state import Core, State, check_any_row, times_of
-from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import RowSpace
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Ridge
-from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
-from kalprox.sources.forgetting import course, faded
-from kalprox.sources.times import check_later
-from kalprox.sources.weighting import counted_source, counts_of
-
-__all__ = ["Exact", "Visit", "Weighted", "next_cut"]
+from kalprox.sources.weighting import check_later, counted_source, counts_of, course, faded
 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact

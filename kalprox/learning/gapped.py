@@ -17,8 +17,6 @@ from kalprox.learning.step import Buffered, Call, Made
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Source
 
-__all__ = ["GapReader", "completed_source", "learn_with_gaps"]
-
 _AT_ONCE = Call(watch=lambda *_: None)  # which is not buffered
 _FEWEST = 32  # rows that are completed together
 _SAMPLE = 1 << 14  # rows of a first batch from which its coefficients are learned beforehand

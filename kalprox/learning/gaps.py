@@ -23,8 +23,6 @@ from kalprox.base.tree import Sizes, copied, expect, leaf, state
 from kalprox.information import Information
 from kalprox.sources import Block
 
-__all__ = ["FILLED", "MISSING", "Completed", "FeatureMoments", "Gaps"]
-
 MISSING = ("raise", "drop", "impute", "marginalize")
 FILLED = ("impute", "marginalize")  # with which rows without some features are learned
 _STEPS, _STILL = 50, 1e-4  # of the EM algorithm: their number, and the change of correlations at which it ends

@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.pickling import PickledFields
-from kalprox.base.tree import leaf, state
+from kalprox.base.tree import PickledFields, leaf, state
 from kalprox.information import Information
-from kalprox.sources.forgetting import faded
-
-__all__ = ["InputNoise"]
+from kalprox.sources.weighting import faded
 
 _SLOPE = 1 - (pi * exp(1) / 2) ** 0.5 * erfc(0.5**0.5)  # E[u^2 / (1 + u^2)] for a standard normal u
 _FEWEST_ROWS = 100  # rows more than columns that are learned before the variance depends on the inputs
@@ -118,7 +115,7 @@ class InputNoise(PickledFields):
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
         forget, times
-            How the weight of a row fades with later rows of these; see `kalprox.sources.forgetting.faded`.
+            How the weight of a row fades with later rows of these; see `kalprox.sources.weighting.faded`.
         """
         known = np.isfinite(mean) & np.isfinite(squares) & np.isfinite(variance) & (variance > 0)
         if not known.any():

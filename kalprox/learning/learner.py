@@ -10,13 +10,11 @@ from kalprox.base.arrays import Array
 from kalprox.base.text import worded
 from kalprox.base.tree import grown
 from kalprox.calibration import Calibration, ClassCalibration
-from kalprox.learning.belief import Belief
-from kalprox.learning.changing import check_alike, settings_for
+from kalprox.learning.belief import ApproximateMerge, Belief, doubt_of_merge, pull_of_penalty
 from kalprox.learning.compose import fitted, kind_of, started
-from kalprox.learning.doubts import ApproximateMerge, doubt_of_merge, pull_of_penalty
 from kalprox.learning.gapped import GapReader, completed_source, learn_with_gaps
 from kalprox.learning.gaps import Gaps
-from kalprox.learning.merging import SIZE, check_apart
+from kalprox.learning.merging import SIZE, check_alike, check_apart, settings_for
 from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check
@@ -27,8 +25,6 @@ from kalprox.learning.step import NOT_ASKED, PLAIN, Buffered, Call, Made, step
 from kalprox.learning.tracking import Tracking
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Counts, Source
-
-__all__ = ["Learner"]
 
 _NO_ORDER = (
     "the rows were learned in no order, so that none was predicted from those before it: learn them in their "
@@ -158,7 +154,7 @@ class Learner:
     def add_class(self, settings: Settings) -> None:
         """Go on with one more class, which no row had so far, under the settings of several classes.
 
-        For what the rows say about it see `kalprox.learning.new_class`. The score of two classes is not that of
+        For what the rows say about it see `kalprox.learning.weak_prior`. The score of two classes is not that of
         several, and starts again.
         """
         state, tracking = self.stream.after_rows()

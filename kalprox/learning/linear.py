@@ -1,31 +1,141 @@
-"""What the rows of a linear model say about its coefficients: before there is a penalty, and under one weight of it."""
+"""What the rows of a linear model say about its coefficients, under every weight alpha of its penalty."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.pickling import PickledFields
+from kalprox.base.checks import check_positive
 from kalprox.base.text import worded
-from kalprox.base.tree import leaf, state
+from kalprox.base.tree import PickledFields, leaf, state
 from kalprox.information import Equations, Information
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design
 from kalprox.learning.drift import walked
 from kalprox.learning.errors import TUNED_ROWS
-from kalprox.learning.ridge_evidence import AlphaChoice, RidgeEvidence
+from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import FIRST_PIECE
-from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence
+from kalprox.linalg.triangle import qr, svd
+from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_evidence_slopes, ridge_log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
+from kalprox.solvers.l1_path import l1_path
 
-__all__ = ["LinearBelief", "LinearRows"]
+_MOST_STEPS = 60  # in which the largest evidence between two alphas of a grid is looked for; 4 to 6 are usual
+_CONVERGED = 1e-9  # the step of log(alpha) after which Newton's method leaves about the square of it
+
+
+class AlphaChoice(NamedTuple):
+    """The alpha that was chosen.
+
+    `limit` is 0 or infinity if the smaller, or the larger, alpha is the better.
+    """
+
+    alpha: float
+    limit: float | None = None
+
+
+class RidgeEvidence:
+    """The log evidence of each alpha, for each target.
+
+    Parameters
+    ----------
+    equations : Equations
+        Those of the coefficients, with the intercept minimised out.
+    gamma : float or None
+        The precision of the noise, if it is given.
+    weight : float
+        The sum of the weights of the rows.
+    intercept : bool
+        Whether there is an intercept.
+    """
+
+    def __init__(self, equations: Equations, gamma: float | None, weight: float, *, intercept: bool) -> None:
+        self.equations, self.gamma, self.weight = equations, gamma, weight
+        self.rows = float(equations.rows) - intercept * float(equations.fading)  # the intercept takes one
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        """The singular values s of R = U diag(s) V', and U'z of shape (m, k). O(m^2 d) for m <= d rows of R."""
+        R, z, _ = self.equations.compact()
+        m, d = R.shape
+        if m == 0:
+            return np.zeros(0), z.reshape(0, self.equations.targets or 1)
+        U, s, _ = svd(R if m == d else qr(R.T)[0].T)
+        return s, U.T @ z.reshape(m, -1)
+
+    def of(self, alpha: Any, target: int) -> Array:
+        """Return the log evidence of one or several alphas for one target, shape (1,) or (a, 1)."""
+        return ridge_log_evidence(*self._arguments(alpha, target))
+
+    def _arguments(self, alpha: Any, target: int) -> tuple[Any, ...]:
+        """Return the arguments of `ridge_log_evidence`."""
+        (s, z), j, eq = self._spectrum, slice(target, target + 1), self.equations
+        return s, z[:, j], np.atleast_1d(eq.rss)[j], self.rows, alpha, self.gamma, float(eq.fading)
+
+    def choice(self, grid: Array, scores: Array, target: int, *, few_rows: bool) -> AlphaChoice:
+        """Return the alpha of the largest evidence, given that of a descending grid.
+
+        With few rows, or if the evidence is largest in a limit, where all or nothing is noise, a weak prior multiplies
+        it: see `_log_prior`.
+        """
+        i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
+        weak, limit = few_rows or i in ends, {0: np.inf, ends[1]: 0.0}.get(i)
+        if weak:
+            i = int(np.argmax(scores + self._log_prior(grid)))
+        if i in ends:
+            return AlphaChoice(float(grid[i]), limit)
+        interval = math.log(grid[i + 1]), math.log(grid[i]), math.log(grid[i - 1])
+
+        def slopes(log_alpha: float) -> tuple[float, float]:
+            alpha = math.exp(log_alpha)
+            slope, bend = ridge_evidence_slopes(*self._arguments(alpha, target))
+            own = self._log_prior_slopes(alpha) if weak else (0.0, 0.0)
+            return slope + own[0], bend + own[1]
+
+        return AlphaChoice(math.exp(_falling_root(slopes, *interval)), limit)
+
+    def _log_prior(self, alpha: Any) -> Any:
+        """Return the log density of log(alpha) if the share of the variance of y that X explains is uniform in (0, 1).
+
+        With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
+        w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
+        """
+        u = self._signal(alpha)
+        return np.log(u) - 2 * np.log1p(u)
+
+    def _log_prior_slopes(self, alpha: float) -> tuple[float, float]:
+        """Return the first two derivatives of `_log_prior` with respect to log(alpha)."""
+        u = self._signal(alpha)
+        return (u - 1) / (u + 1), -2 * u / (1 + u) ** 2
+
+    def _signal(self, alpha: Any) -> Any:
+        """Return the variance of the signal for the prior N(0, noise / alpha), in units of that of the noise."""
+        return (self.equations.compact()[0] ** 2).sum() / (alpha * self.weight)
+
+
+def _falling_root(slopes: Callable[[float], tuple[float, float]], low: float, start: float, high: float) -> float:
+    """Return where a function that falls from above to below zero between two ends is zero, by Newton's method.
+
+    `slopes` returns its value and its derivative. Steps that leave the interval of the root are halved intervals.
+    """
+    u = start
+    for _ in range(_MOST_STEPS):
+        value, derivative = slopes(u)
+        low, high = (u, high) if value > 0 else (low, u)
+        new = u - value / derivative if derivative < 0 else high
+        new = new if low < new < high else (low + high) / 2
+        if abs(new - u) <= _CONVERGED:
+            return new
+        u = new
+    return u
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,3 +424,145 @@ class LinearBelief(Belief):
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless
         fit = gaussian_log_likelihood(rss, n, self.settings.noise_var)
         return float((fit - self.edf * np.log(n) / 2).sum())
+
+
+T = TypeVar("T")
+
+_FLAT = 0.01  # a score that a step of the grid improves by less is that of a limit, alpha -> 0 or infinity
+_COLLINEAR = 1e-10  # the smallest alpha, relative to the squares of a column, that tells collinear columns apart
+_FURTHER = 6  # alphas by which a grid is extended at a time
+
+
+class AlphaFamily:
+    """The beliefs about some rows of a linear model, one for each alpha.
+
+    Parameters
+    ----------
+    rows : LinearRows
+    """
+
+    def __init__(self, rows: LinearRows) -> None:
+        self.rows, self.penalty = rows, rows.settings.penalty
+
+    @classmethod
+    def of(cls, settings: Settings, information: Information) -> "AlphaFamily":
+        """Return the beliefs about the rows that have this information."""
+        return cls(LinearRows(settings, information))
+
+    def under(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> LinearBelief:
+        """Return the belief under one alpha, given its coefficients, or where the search for them begins."""
+        return LinearBelief(self.rows.settings.with_alpha(float(alpha)), self.rows, found=found, begin=begin)
+
+    def for_alphas(self, alphas: Array) -> Iterator[LinearBelief]:
+        """Yield the belief under each alpha, in the given order.
+
+        The problems are solved from the largest alpha down, each starting from the previous solution. For L1 the
+        solution path is followed from knot to knot, and only solutions that are not accurate enough need a search.
+        """
+        if self.penalty.follows_spectrum:  # is solved without a search, so that one is held at a time
+            return map(self.under, alphas)
+        beliefs: dict[int, LinearBelief] = {}
+        descending = np.argsort(-alphas, kind="stable")
+        thetas, sure = self._l1_path(alphas[descending])
+        last: LinearBelief | None = None
+        for i, theta, found in zip(descending, thetas, sure, strict=True):
+            begin = None
+            if not found and last is not None:
+                begin = last.posterior.mean.copy()
+                begin[: int(self.rows.settings.fit_intercept)] = 0.0
+            beliefs[i] = last = self.under(alphas[i], theta if found else None, begin)
+        return (beliefs.pop(i) for i in range(len(alphas)))
+
+    def _l1_path(self, alphas: Array) -> tuple[Array, Array]:
+        """Return the L1 path of theta at descending alphas, shape (m, p) or (m, p, k), and which are accurate.
+
+        The coefficients are in units of 1 / scale, and the intercept, which is centred, is zero.
+        """
+        equations, targets = self.rows.centered, self.rows.information.targets
+        R, z = equations.R, equations.z.reshape(equations.d, -1)
+        thetas, sure = np.empty((len(alphas), *z.shape)), np.zeros(len(alphas), bool)
+        if self.penalty.follows_l1_path:
+            paths, accurate = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
+            thetas, sure = np.stack(paths, axis=-1), np.all(accurate, axis=0)
+        thetas = np.pad(thetas, ((0, 0), (int(self.rows.settings.fit_intercept), 0), (0, 0)))
+        return thetas[..., 0] if targets is None else thetas, sure
+
+    def path(self, alphas: Array | None) -> Path:
+        """Return the solution for each alpha; by default for a grid of them."""
+
+        def read(alphas: Array) -> list[tuple[Array, Array, Array, float]]:
+            return [(one.coef, one.intercept, one.edf, one.score) for one in self.for_alphas(alphas)]
+
+        if alphas is None:
+            alphas, solutions = self.along_grid(read, lambda solution: solution[-1])
+        else:
+            alphas = np.asarray(alphas, float)
+            check_positive("alphas", alphas, strict=False)
+            solutions = read(alphas)
+        path = Path(alphas, *(np.stack(column) for column in zip(*solutions, strict=True)))
+        criterion = "log evidence" if self.penalty.selection == "evidence" else "-BIC/2"
+        return path.about(criterion=criterion, column_std=self.rows.column_std)
+
+    def along_grid(
+        self, read: Callable[[Array], list[T]], score: Callable[[T], float], *, coarse: bool = False
+    ) -> tuple[Array, list[T]]:
+        """Return a descending grid of alphas, and what `read` returns for them, one value for each.
+
+        A coarse grid has half as many alphas and begins with the largest ones. The grid is extended until the best
+        score is inside, or at an end that is a limit: the score changes no more, or alpha is beyond what float64 can
+        tell from 0 or infinity. If the columns are collinear, it takes half of the digits to tell them apart by the
+        penalty alone.
+        """
+        R, z, _ = self.rows.centered.compact()
+        grid = self.penalty.alphas(R, z)
+        grid = grid[: len(grid) // 2 + 1 : 2] if coarse else grid
+        found = read(grid)
+        step, eps = grid[1] / grid[0], np.finfo(float).eps
+        squares = (R**2).sum(axis=0)
+        varies = squares > 0
+        unpenalised = np.asarray(self.under(0.0).posterior.factor.variances())[-len(squares) :]
+        least = _COLLINEAR if np.isinf(unpenalised[varies]).any() else eps
+        lowest, highest = least * squares.min(initial=np.inf, where=varies), grid[0] / eps
+        while True:
+            scores = np.array([score(one) for one in found])
+            i = int(np.argmax(scores))
+            inner = scores[i + 1 if i == 0 else i - 1]
+            inside = i not in (0, len(grid) - 1) or not lowest < grid[i] < highest
+            if inside or not np.isfinite(scores[i]) or not scores[i] - inner > _FLAT:
+                return grid, found
+            if i == 0:
+                more = grid[0] * step ** np.arange(-_FURTHER, 0)
+                grid, found = np.append(more, grid), read(more) + found
+            else:
+                more = grid[-1] * step ** np.arange(1, _FURTHER + 1)
+                grid, found = np.append(grid, more), found + read(more)
+
+    # ---- the choice ------------------------------------------------------------------------------------
+
+    @property
+    def choices(self) -> tuple[AlphaChoice, ...]:
+        """What is chosen for each target, or for the only one, without folds."""
+        return tuple(self._choice(j) for j in range(self.rows.information.targets or 1))
+
+    def _choice(self, target: int) -> AlphaChoice:
+        """Return the alpha of the largest evidence (ridge), or that of the best `score` without folds."""
+        (R, z, _), evidence = self.rows.centered.compact(), self.rows.evidence
+        by_evidence = self.penalty.selection == "evidence"
+        if not R.any():  # rows that say nothing of the coefficients, such as a single one
+            return AlphaChoice(float(self.penalty.alphas(R, z)[0]), np.inf if by_evidence else None)
+        if by_evidence:
+            grid, found = self.along_grid(lambda alphas: evidence.of(alphas, target)[:, 0].tolist(), float)
+            return evidence.choice(grid, np.array(found), target, few_rows=self.rows.are_few)
+        grid, found = self.along_grid(lambda alphas: [one.score for one in self.for_alphas(alphas)], float)
+        return AlphaChoice(float(grid[int(np.argmax(found))]))
+
+
+def best_on_grid(grid: Array, loss: Array) -> float:
+    """Return the alpha of the smallest loss on a grid of equal ratios, interpolated by a parabola."""
+    i = int(np.argmin(loss))
+    if not 0 < i < len(loss) - 1:
+        return float(grid[i])
+    above, least, below = loss[i - 1 : i + 2]
+    bend = above - 2 * least + below
+    shift = 0.5 * (above - below) / bend if bend > 0 else 0.0
+    return float(grid[i] * (grid[i + 1] / grid[i]) ** shift)

@@ -39,11 +39,9 @@ from kalprox.learning.weak_prior import (
     first_theta,
     weak_prior,
 )
-from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
-from kalprox.sources.times import check_later
-
-__all__ = ["Linearised", "filter_has_moved", "filter_origin"]
+from kalprox.sources.weighting import check_later
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
@@ -320,8 +318,8 @@ class Linearised(Core):
         return replace(after, merge_distance=distant), rows, found
 
     def with_class(self, settings: Settings) -> "Linearised":
-        """Return the state with one more class, which no row had so far; see `kalprox.learning.new_class`."""
-        from kalprox.learning.new_class import with_class
+        """Return the state with one more class, which no row had so far; see `kalprox.learning.weak_prior`."""
+        from kalprox.learning.weak_prior import with_class
 
         after: Linearised = with_class(self, settings)
         return after

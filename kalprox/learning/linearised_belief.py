@@ -17,9 +17,7 @@ from kalprox.learning.targets import Seen
 from kalprox.learning.weak_prior import Columns, first_theta, sums_to_zero, weak_root
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Zero
-from kalprox.solvers.curvature import diagonal_curvature
-
-__all__ = ["SEPARATED", "LinearisedBelief", "SeparationWarning", "contrasts", "noise_variance"]
+from kalprox.solvers.terms import diagonal_curvature
 
 SEPARATED = worded(
     "The rows leave some coefficients to the weak prior of the stream, since some columns separate the classes without "

@@ -33,18 +33,8 @@ from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
-from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
-
-__all__ = [
-    "ClassFilter",
-    "LikelihoodFilter",
-    "Matched",
-    "MatchingFilter",
-    "filter_after",
-    "followed",
-    "matched_innovations",
-]
 
 _CHUNK = 1024  # rows predicted at a time
 _WIDE = 0.1  # the variance of the difference of two outputs above which a row is learned at the mode
@@ -362,7 +352,7 @@ class MatchedFilter(LikelihoodFilter):
                 "rejected. Remove such rows first."
             )
         left, worth = self.forget**weight, weight
-        if self.forget != 1:  # see `kalprox.sources.forgetting`
+        if self.forget != 1:  # see `kalprox.sources.weighting`
             worth = (1 - left) / (1 - self.forget)
             self.A *= left
             self.b *= left

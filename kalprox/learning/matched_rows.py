@@ -17,8 +17,6 @@ from kalprox.learning.state import State
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 
-__all__ = ["MatchedRows"]
-
 _FEW, _MANY, _SHARE = 16, 1024, 4  # the fewest and the most rows that are folded together, and a share of those before
 _SHORT = 64  # rows of a batch up to which they are learned faster one by one than together
 

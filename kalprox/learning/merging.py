@@ -1,15 +1,7 @@
-"""Merging: rows that two models have in common, and streams that are not exact.
+"""Which models merge, and which settings may change as rows are learned."""
 
-Models that have learned the same rows are recognised by fingerprints. That of a model is computed from its information
-when it is needed, so that learning costs nothing more. It does not depend on the order of the rows or on their batches,
-up to rounding. A model that was merged from others keeps their fingerprints, in no order, and a model file stores them.
-
-The rows of each of two streams that are not exact were linearised at its own estimates. Their information adds up as
-that of any rows, with the prior counted once, but the sum is not that of one linearisation at the merged estimate. How
-far the merged estimate is from the minimiser is estimated from the difference of slopes; see `distance`.
-"""
-
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,22 +10,12 @@ from kalprox.base.arrays import Array
 from kalprox.base.text import worded
 from kalprox.information import Information
 from kalprox.learning.design import Design
+from kalprox.learning.rules import FACTS, check, is_one_of
+from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import triangle_of
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
-
-__all__ = [
-    "SIZE",
-    "change",
-    "check_apart",
-    "distance",
-    "fingerprint",
-    "in_coordinates",
-    "likely_rows",
-    "mean_skew",
-    "of_moments",
-]
 
 SIZE = 7  # numbers in a fingerprint
 _TOL = 1e-9  # far above the rounding of sums over rows, far below the difference that another row makes
@@ -171,3 +153,129 @@ def check_apart(mine: Array, theirs: Array) -> None:
                 "these rows are to count twice."
             )
         )
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Parameters that cannot change once rows have been learned.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The parameters; of several, all that have changed are named.
+    why : str
+        Completes "because ...".
+    when : mapping
+        Facts that must hold of the settings so far, see `kalprox.learning.rules.FACTS`.
+    before, after : str
+        Words of the fact of this name, separated by bars: the change is refused only from, or to, one of them. Any
+        change is refused if both are empty.
+    by_word : bool
+        Whether only the word counts, and not the parameter as it was given.
+    """
+
+    names: tuple[str, ...]
+    why: str
+    when: Mapping[str, str] = field(default_factory=dict)
+    before: str = ""
+    after: str = ""
+    by_word: bool = False
+
+    def changes(self, before: Settings, now: Settings) -> list[str]:
+        """Return what has changed and must not, in words."""
+        if not all(is_one_of(before, name, words) for name, words in self.when.items()):
+            return []
+        changed = [name for name in self.names if self._differs(name, before, now) and self._applies(name, before, now)]
+        return [
+            f"{name} cannot change from {self._value(name, before)!r} to {self._value(name, now)!r}" for name in changed
+        ]
+
+    def _value(self, name: str, settings: Settings) -> Any:
+        return FACTS[name](settings) if self.by_word else settings.parameters[name]
+
+    def _differs(self, name: str, before: Settings, now: Settings) -> bool:
+        return FACTS[name](before) != FACTS[name](now) if self.by_word else bool(now.changed(before, name))
+
+    def _applies(self, name: str, before: Settings, now: Settings) -> bool:
+        if not (self.before or self.after):
+            return True
+        return is_one_of(before, name, self.before) or is_one_of(now, name, self.after)
+
+
+FIXED = [
+    Fixed(("forget",), "ways to forget that are mixed learn every row side by side", before="auto", after="auto"),
+    Fixed(
+        ("link", "function", "likelihood", "structure"), "the rows learned so far were taken for rows of such a model"
+    ),
+    Fixed(("weight_kind",), "the rows learned so far were counted by it"),
+    Fixed(
+        ("coef_cov",),
+        "the scores of the rows learned so far were not summed",
+        after="robust|clustered",
+        by_word=True,
+    ),
+    Fixed(("forget",), "the rows learned so far are not held", after="window"),
+    Fixed(("fit_intercept", "standardize"), "the rows learned so far were linearised with it", {"model": "other"}),
+    Fixed(
+        ("forget",),
+        "the rows learned so far have faded in another way",
+        {"model": "other"},
+        before="time",
+        after="time",
+    ),
+    Fixed(
+        ("penalty", "alpha", "noise", "forget", "start", "coef_cov", "change_points"),
+        "the precision that is kept began with it",
+        {"structure": "other"},
+    ),
+]
+
+
+def check_change(before: Settings, now: Settings) -> None:
+    """Raise a ValueError if settings differ that cannot change once rows have been learned."""
+    for fixed in FIXED:
+        if changes := fixed.changes(before, now):
+            raise ValueError(f"{'; '.join(changes)} between calls of partial_fit, because {fixed.why}: use fit.")
+
+
+def settings_for(now: Settings, given: Settings | None, *, fitted: bool, clusters: bool = False) -> Settings:
+    """Return the settings of more rows, with clusters or without: those that are `given`, or else those of `now`.
+
+    They are those of now if they are equal to them: an unpickled model has other objects for the same.
+    """
+    known = given is None or given is now or not given.changed(now)
+    if given is None or known:
+        found = now
+    elif given.awaits_alpha and fitted and now.chooses_alpha:
+        found = given.with_alpha(now.alpha)
+    else:
+        found = given
+        if fitted:
+            check(given, way="one pass")
+    if not clusters and (known or now.coef_cov != "clustered" or found.parameters["coef_cov"] != "auto"):
+        return found
+    if fitted and now.coef_cov != found.clustered().coef_cov:
+        raise ValueError(
+            "Clusters are given, and the rows learned so far had none: give the clusters (groups) of all rows, "
+            "from the first batch on, or leave them out."
+        )
+    return found.clustered()
+
+
+def check_alike(mine: Settings, theirs: Settings) -> None:
+    """Raise a ValueError unless models with these settings can be merged."""
+    if different := mine.changed(theirs):
+        a, b = mine.parameters, theirs.parameters
+        raise ValueError(
+            "merge needs two models with the same settings; these differ in "
+            + ", ".join(f"{name} ({a[name]!r} and {b[name]!r})" for name in different)
+            + "."
+        )
+    if mine.coef_cov != theirs.coef_cov:
+        raise ValueError("merge needs the clusters of all rows, or of none: one of these models was given clusters.")
+    if mine.alpha != theirs.alpha:
+        raise ValueError(
+            "merge needs two models with the same alpha; alpha='auto' has chosen "
+            f"{mine.alpha:.4g} and {theirs.alpha:.4g}. Give one number to both."
+        )
+    check(mine, way="merge")

@@ -20,7 +20,6 @@ from kalprox.predictive.mixture import shares
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["RATES", "SHARE_OF_RATES", "ForgetWeights", "MixedBelief", "Odds", "WeightRecord"]
 
 RATES = (0.0001, 0.001, 0.01, 0.1)  # the shares of the probability that are divided equally after every row
 SHARE_OF_RATES = 0.0001
@@ -75,7 +74,7 @@ class ForgetWeights(NamedTuple):
         'rows'
         """
         from kalprox.display.axes import axes_for
-        from kalprox.display.readings import stacked
+        from kalprox.display.plots import stacked
 
         weights = self.weights
         if weights.ndim == 3:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.proximal_filter import proximal_filter
 from kalprox.algorithms.refine import refine
-from kalprox.algorithms.state import ProximalState, skew_of
+from kalprox.algorithms.state import ProximalState, learned_by, skew_of
 from kalprox.base.arrays import Array
 from kalprox.learning.design import Design
 from kalprox.learning.rules import check
@@ -21,9 +20,7 @@ from kalprox.learning.weak_prior import coef_regularizer, first_theta, sums_to_z
 from kalprox.posterior import InformationPosterior
 from kalprox.sources import Counts, Source
 from kalprox.sources.base import MappedSource
-from kalprox.sources.times import in_order
-
-__all__ = ["faded_source", "filter_of", "fitted_in_passes", "forget_of"]
+from kalprox.sources.weighting import in_order
 
 _SMALL = 0.01  # the share of events by which the skewness of the posterior may change their expected number unheeded
 

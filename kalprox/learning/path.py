@@ -10,7 +10,6 @@ from kalprox.base.text import plain_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Path"]
 
 _NEAR = 3  # alphas on each side of the best in a notebook
 
@@ -78,7 +77,7 @@ class Path(_Solutions):
         return f"Path({'; '.join(f'{name.lower()}: {text}' for name, text in self._about.items())})"
 
     def _repr_html_(self) -> str:
-        from kalprox.display.html import card, facts, table
+        from kalprox.display.tables import card, facts, table
 
         order = np.argsort(self.alphas)
         best = int(np.flatnonzero(order == int(self.score.argmax()))[0])
@@ -140,7 +139,7 @@ class Path(_Solutions):
         >>> ax.get_xscale(), ax.get_legend_handles_labels()[1]
         ('log', ['x0', 'x1', 'x2', 'x3', 'best by -BIC/2: 16.16', 'alpha of the model: 10'])
         """
-        from kalprox.display import readings
+        from kalprox.display import plots
         from kalprox.display.axes import axes_for, figure_label
 
         if kind not in ("coef", "score"):
@@ -152,16 +151,16 @@ class Path(_Solutions):
         own, title = ax is None, ""
         ax = axes_for(ax, (6.8, 4.0))
         if coef is None:
-            order = readings.scores(ax, self.alphas, self.score, self.criterion)
+            order = plots.scores(ax, self.alphas, self.score, self.criterion)
             ax.set_xlabel("alpha")
         else:
             order = np.argsort(self.alphas)[np.sort(self.alphas) > 0]
             std = np.ones(coef.shape[1]) if self.column_std is None else self.column_std
-            shown = np.argsort(-(np.abs(coef) * std).max(axis=0), kind="stable")[: min(top, readings.MOST_LINES)]
+            shown = np.argsort(-(np.abs(coef) * std).max(axis=0), kind="stable")[: min(top, plots.MOST_LINES)]
             names = [f"x{j}" for j in range(coef.shape[1])] if self.names is None else self.names
             shown = np.sort(shown)
             labels = [figure_label(names[j], f"column {j + 1}", 24) for j in shown]
-            readings.lines(ax, self.alphas[order], coef[order] * (std if scaled else 1.0), labels, shown)
+            plots.lines(ax, self.alphas[order], coef[order] * (std if scaled else 1.0), labels, shown)
             ax.axhline(0, color=ax.spines["bottom"].get_edgecolor(), linewidth=0.6)
             unit = " × std of its column" if scaled else ""
             ax.set(xscale="log", xlabel="alpha", ylabel=f"coefficient{unit}")
@@ -171,9 +170,9 @@ class Path(_Solutions):
                 ax.axvline(best, color=ax.spines["bottom"].get_edgecolor(), linewidth=0.9, linestyle=":", label=about)
         if self.alpha is not None:
             about = f"alpha of the model: {plain_number(self.alpha)}"
-            readings.mark_alpha(ax, self.alphas[order], self.alpha, label=about)
+            plots.mark_alpha(ax, self.alphas[order], self.alpha, label=about)
         if ax.get_legend_handles_labels()[1]:
-            readings.legend(ax, title, outside=own and coef is not None)
+            plots.legend(ax, title, outside=own and coef is not None)
         return ax
 
     def _coef_of(self, target: int | None) -> Array:

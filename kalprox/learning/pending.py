@@ -11,8 +11,6 @@ import scipy.sparse
 from kalprox.base.tree import Saved, as_numbers, expect, from_numbers
 from kalprox.sources.base import concatenated
 
-__all__ = ["Key", "PendingRow", "PendingRows", "as_key", "as_keys"]
-
 Key = str | int
 
 _SHOWN = 5  # keys that an error names

@@ -14,16 +14,6 @@ from kalprox.models import Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import relative_precision
 
-__all__ = [
-    "NEEDS_GROUPS",
-    "Sandwich",
-    "excess_of",
-    "moved",
-    "row_scores",
-    "scores_at",
-    "unnamed",
-]
-
 UNNAMED = "\0"  # begins the label of a cluster that is a batch without labels
 
 _MOST_UNNAMED = 256  # batches without labels whose sums are kept one by one

@@ -15,9 +15,7 @@ from kalprox.learning.sandwich import Sandwich, excess_of, moved, row_scores, un
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Around, Core, State, Step, left_after
 from kalprox.sources import ArraySource, Block, Source
-from kalprox.sources.forgetting import shares
-
-__all__ = ["Sandwiched"]
+from kalprox.sources.weighting import shares
 
 
 @state
@@ -154,7 +152,7 @@ class Sandwiched(Around):
         return replace(super().with_origin(columns, values), sandwich=sandwich)
 
     def with_class(self, settings: Settings) -> "Sandwiched":
-        from kalprox.learning.new_class import with_class_from
+        from kalprox.learning.weak_prior import with_class_from
 
         sandwich = self.sandwich and self.sandwich.in_coordinates(with_class_from(self.inner.belief.design))
         return replace(self, settings=settings, inner=self.inner.with_class(settings), sandwich=sandwich)

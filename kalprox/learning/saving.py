@@ -28,8 +28,6 @@ from kalprox.penalties import Penalty
 from kalprox.regularizers import Regularizer
 from kalprox.structures import Structure
 
-__all__ = ["from_parts", "from_plain_setting", "learner_parts", "n_held", "plain_setting", "save_learner"]
-
 # what an estimator has, and a learner has not
 _ESTIMATOR = ("class_weight", "classes")
 _OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them

@@ -17,8 +17,6 @@ from kalprox.learning.state import Around, State, Step, left_after
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["SpreadByInputs"]
-
 _SHARE = 8  # a piece has at most this part of the rows before it, so that the variance is learned on the way
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.pickling import PickledFields
+from kalprox.base.tree import PickledFields
 from kalprox.forgetting import ByRow, Forgetting
-from kalprox.kernel.filter import Filter
-from kalprox.kernel.followers import CompiledFollower, Counts
+from kalprox.kernel.filter import CompiledFollower, Counts, Filter
 from kalprox.kernel.library import kernel
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, in_stds, innovation
@@ -20,9 +19,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
-from kalprox.sources.forgetting import Course, course
-
-__all__ = ["SquareRootFilter"]
+from kalprox.sources.weighting import Course, course
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _CHUNK = 1024  # rows whose inputs are held at a time
@@ -175,7 +172,7 @@ class SquareRootFilter(PickledFields):
         error, s = float(error[0]) if self.targets is None else error.copy(), self._widened(inputs, leverage)
         rows = squares = count
         forget = self.per_row
-        if forget != 1:  # see `kalprox.sources.forgetting`
+        if forget != 1:  # see `kalprox.sources.weighting`
             left = forget**count
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
             weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn

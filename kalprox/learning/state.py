@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.pickling import PickledFields
-from kalprox.base.tree import Saved, Sizes, grown, leaf, state
+from kalprox.base.tree import PickledFields, Saved, Sizes, grown, leaf, state
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations, may_overflow
@@ -21,10 +20,7 @@ from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block, Counts, Source
-from kalprox.sources.forgetting import faded
-from kalprox.sources.times import in_order
-
-__all__ = ["Around", "Core", "State", "Step", "check_any_row", "left_after", "times_of"]
+from kalprox.sources.weighting import faded, in_order
 
 FIRST_PIECE = 32  # rows of the first piece of a batch that a state without an exact row-by-row update predicts
 

@@ -15,16 +15,14 @@ from kalprox.base.tree import Saved, Sizes, expect, released
 from kalprox.learning.compose import recent_rows, restored, started, under
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.quantiles import Quantiles
-from kalprox.learning.recent_rows import RecentRows
-from kalprox.learning.row_buffer import LiveRows, Made, RowBuffer
+from kalprox.learning.row_buffer import LiveRows, Made, RecentRows, RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Core, State
-from kalprox.learning.tracking import Tracking
+from kalprox.learning.tracking import Quantiles, Tracking
 from kalprox.noise import Noise
 from kalprox.sources import ArraySource, Block, Counts
-from kalprox.sources.times import in_order
+from kalprox.sources.weighting import in_order
 
 __all__ = ["NOT_ASKED", "PLAIN", "TRACKED_TOGETHER", "Buffered", "Call", "Made", "Watch", "step"]
 

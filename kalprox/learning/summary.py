@@ -12,22 +12,13 @@ from scipy import special
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_level
 from kalprox.base.text import Text, worded
-from kalprox.display.html import card, whole_table
-from kalprox.display.tables import Table, as_text
-from kalprox.learning.belief import Belief
-from kalprox.learning.doubts import doubt_of_weights
+from kalprox.display.tables import Table, as_text, card, whole_table
+from kalprox.learning.belief import Belief, doubt_of_weights
 from kalprox.learning.facts import facts_of, numbers_in_words
 from kalprox.learning.learner import Learner
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.mixed import MixedBelief
 from kalprox.posterior import InformationPosterior
-
-__all__ = [
-    "DEBIASED",
-    "TINY",
-    "Summary",
-    "frame_of",
-]
 
 _WIDTH = 80  # characters of a line of text
 _COLUMNS = "coef", "se", "t", "p", "low", "high"

@@ -16,8 +16,6 @@ from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
 from kalprox.sources import Block, Source
 
-__all__ = ["Seen", "Targets", "accepts_any", "check_targets"]
-
 _FALSE_ALARMS = 1e-3  # about the probability that targets with normal noise about the link are refused
 
 

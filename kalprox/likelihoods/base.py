@@ -18,8 +18,6 @@ from kalprox.base.control import fori_loop
 from kalprox.base.tree import leaf
 from kalprox.predictive import FromMoments, Predictive
 
-__all__ = ["Learned", "LearnedParameter", "Likelihood", "Outcomes", "normal_quadrature", "plain", "stacked"]
-
 _TINY = float(np.finfo(np.float32).tiny)  # what is divided by, at least
 _FAR = np.log(10.0)  # the largest step of the log of a parameter
 

@@ -14,10 +14,8 @@ from kalprox.base.checks import concrete
 from kalprox.base.text import worded
 from kalprox.likelihoods.base import Likelihood, Outcomes, normal_quadrature
 from kalprox.predictive import Categories, Classes, FromMoments
-from kalprox.predictive.base import bounded, signed_scores
 from kalprox.predictive.discrete import log_rising
-
-__all__ = ["Bernoulli", "Binomial", "Categorical", "OutOf", "Successes", "mean_of_sigmoid"]
+from kalprox.predictive.student import bounded, signed_scores
 
 _CHUNK = 1 << 18  # numbers in an array of points of the belief about outputs
 _LEAST = 1e-12  # the smallest curvature and probability by which is divided

@@ -9,8 +9,6 @@ from kalprox.base.arrays import Array, certainly, namespace, pytree, special_fun
 from kalprox.likelihoods.base import Likelihood, Outcomes
 from kalprox.predictive import Amounts, Counts, FromMoments
 
-__all__ = ["Gamma", "NegativeBinomial", "Poisson", "QuasiPoisson", "rate"]
-
 
 @pytree
 class Poisson(Likelihood):

@@ -6,8 +6,6 @@ from kalprox.base.arrays import Array, namespace, pytree, static
 from kalprox.likelihoods.base import Likelihood
 from kalprox.predictive import FromMoments, Student
 
-__all__ = ["Gaussian"]
-
 TARGETS = ("range", "any")
 
 

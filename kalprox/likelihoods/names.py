@@ -9,8 +9,6 @@ from kalprox.likelihoods.counts import Gamma, NegativeBinomial, Poisson, QuasiPo
 from kalprox.likelihoods.gaussian import Gaussian
 from kalprox.likelihoods.robust import Contaminated, Huber, Student
 
-__all__ = ["LIKELIHOODS", "likelihood_of"]
-
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
     "student": Student,

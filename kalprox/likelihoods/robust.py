@@ -12,8 +12,6 @@ from kalprox.likelihoods.base import Likelihood, normal_quadrature, plain
 from kalprox.predictive import FromMoments, standard_quantile
 from kalprox.predictive import Student as StudentPrediction
 
-__all__ = ["FALSE_ALARMS", "Contaminated", "Huber", "Robust", "Student"]
-
 _MEDIAN_LIKE = 0.5  # the threshold of a first fit with `Huber`: nearly the median, which bears the most outliers
 _FLAT = 1e-3  # the smallest second derivative of a row, by which its slope is divided
 _LEAST = 0.05  # the smallest mean second derivative; it is smaller where most rows are far away

@@ -10,8 +10,6 @@ from kalprox.base.control import compiled, cond_rare
 from kalprox.linalg.rank import Singular, inverse_and_doubt
 from kalprox.linalg.triangle import product
 
-__all__ = ["Factor", "with_infinities"]
-
 
 @pytree
 class Factor:

@@ -29,19 +29,6 @@ from kalprox.linalg.triangle import (
     triangular_inverse,
 )
 
-__all__ = [
-    "Singular",
-    "inverse_and_doubt",
-    "least_squares_step",
-    "maybe_singular",
-    "minimum_norm",
-    "rank",
-    "solve_and_factor",
-    "surely_full",
-    "tolerance",
-    "undetermined",
-]
-
 
 def tolerance(d: int, rows: Any, dtype: Any) -> Array:
     """Return the ratio of singular values above which one counts, for d columns of length one: the rule above.

@@ -15,11 +15,9 @@ import scipy.linalg
 
 from kalprox.base.arrays import Array
 from kalprox.linalg.factor import Factor, with_infinities
-from kalprox.linalg.gram import cholesky, smallest_square
+from kalprox.linalg.fold import cholesky, smallest_square
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, lapack, qr_factors, solve_triangular
-
-__all__ = ["RowSpace", "WideFactor", "surely_determined"]
 
 _FEWEST, _LARGEST_SHARE = 64, 0.75  # columns, and directions relative to columns, where the row space pays
 _CANCELS = 0.5  # the share of a squared length below which what is left of it is computed anew

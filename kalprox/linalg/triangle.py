@@ -1,11 +1,4 @@
-"""Products, QR factors and triangular solves, for NumPy and JAX under one name.
-
-An upper triangle T stands for rows B wherever only B'B = T'T matters: T is the R factor of B's QR factorisation,
-made unique by a nonnegative diagonal. Of fewer rows than columns it has only these rows: it is an upper trapezoid, and
-the rows of zeros that would make it square are left out. NumPy arrays go to the BLAS and LAPACK that SciPy ships,
-throughout: NumPy's own BLAS has a second thread pool, and the two would compete for the cores. JAX arrays stay on their
-device.
-"""
+"""Triangles: products, QR factors and solves under one name for NumPy and JAX; triangles of rows centred elsewhere."""
 
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -15,25 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from kalprox.base.arrays import Array, namespace
-from kalprox.base.control import unrolling
-
-__all__ = [
-    "append",
-    "append_row",
-    "column_norms",
-    "lapack",
-    "nonnegative_diagonal",
-    "product",
-    "qr",
-    "qr_factors",
-    "rounding",
-    "solve_triangular",
-    "square",
-    "sum_of_squares",
-    "svd",
-    "triangle_of",
-    "triangular_inverse",
-]
+from kalprox.base.control import compiled_on_jax, cond_rare, unrolling
 
 _BLAS = "gemm", "gemv", "syrk", "trsm"
 _SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
@@ -246,3 +221,55 @@ def triangular_inverse(R: Array) -> Array:
 def rounding(d: int, dtype: Any) -> float:
     """A bound on the rounding error of a sum of d terms of size 1: below it a pivot or a residual counts as zero."""
     return 4 * (10 + d) * float(np.finfo(dtype).eps)
+
+
+FAR = 16  # mean^2 / variance beyond which a column is shifted
+GRADED = 1e4  # the ratio of the sizes of two rows beyond which QR loses more than four digits of the smaller
+
+
+def recenter(T: Array, change: Array) -> Array:
+    """Return T for the point c reduced by `change`; only the first row, that of the means, differs."""
+    xp = namespace(T)
+    top = T[:1] + T[0, 0] * xp.concatenate([xp.zeros(1, T.dtype), change])[None]
+    return xp.concatenate([top, T[1:]])
+
+
+def follow_mean(T: Array, c: Array) -> tuple[Array, Array]:
+    """Move c to the mean of the rows in the columns in which it is far from it, on the scale of their spread."""
+    xp = namespace(T)
+    if xp is np and len(T) == T.shape[1] and (np.abs(T[0]) <= FAR**0.5 * T.diagonal())[1:].all():
+        return T, c  # the diagonal is a lower bound of the spread, in O(d)
+    far = T[0, 1:] ** 2 > FAR * (T[1:, 1:] ** 2).sum(axis=0)
+    if xp is np and not far.any():
+        return T, c
+    moved = xp.where(far, c + T[0, 1:] / xp.where(T[0, 0] > 0, T[0, 0], 1), c)
+    return recenter(T, c - moved), moved
+
+
+@compiled_on_jax
+def stacked_triangle(T: Array, B: Array, triangles: bool = False) -> Array:
+    """Return the triangle of the rows of T, an upper triangle, and of B, whatever their sizes; see `triangle_of`."""
+    xp = namespace(T, B)
+    if xp is not np and len(B) == 1:
+        return append_row(T, B[0])
+    rows = xp.concatenate([T, B])
+
+    def by_qr() -> Array:
+        return nonnegative_diagonal(append(T, B, triangles)) if xp is np else triangle_of(rows, triangles)
+
+    return cond_rare(graded(rows), lambda: graded_triangle(rows), by_qr)
+
+
+def graded(rows: Array) -> Array:
+    """Whether rows that are not zero differ much in their size: the largest entry, on the scale of the columns."""
+    xp = namespace(rows)
+    size = xp.abs(rows)
+    largest = size.max(axis=0)
+    size = (size / xp.where(largest > 0, largest, 1)[None]).max(axis=1)
+    return size.max() > GRADED * size.min(where=size > 0, initial=np.inf)
+
+
+def graded_triangle(rows: Array) -> Array:
+    """Return the triangle of rows that differ much in size, in any order. O(n d^2)."""
+    xp, p = namespace(rows), rows.shape[1]
+    return triangle_of(xp.concatenate([xp.zeros((p, p), rows.dtype), rows]))

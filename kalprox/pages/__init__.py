@@ -6,8 +6,6 @@ templates in `templates/`, `formatting` formats tables for them. `figures` defin
 """
 
 from kalprox.display.tables import Table
-from kalprox.pages.figures import Figure, write
-from kalprox.pages.page import Page, Section
-from kalprox.pages.writing import require_report_packages, write_page
+from kalprox.pages.page import Figure, Page, Section, require_report_packages, write, write_page
 
 __all__ = ["Figure", "Page", "Section", "Table", "require_report_packages", "write", "write_page"]

@@ -17,9 +17,7 @@ from importlib.resources import files
 from types import TracebackType
 from typing import Any, Self
 
-from kalprox.pages.figures import to_json
-
-__all__ = ["LivePage"]
+from kalprox.pages.page import to_json
 
 _HOST = "127.0.0.1"
 _PATIENCE = 10.0  # seconds that a client may take to send a request
@@ -31,7 +29,7 @@ class LivePage:
     Parameters
     ----------
     state : callable
-        Returns what the page shows, in the types of `kalprox.pages.figures.to_json`. It is called in another thread.
+        Returns what the page shows, in the types of `kalprox.pages.page.to_json`. It is called in another thread.
     port : int
         The port on 127.0.0.1; 0 picks a free one.
 

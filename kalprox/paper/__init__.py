@@ -1,10 +1,10 @@
 """The paper: its recursions, one of them as an estimator, and its experiments (section IV), reproduced from its text.
 
-`pipg` is the paper's recursion line by line, `baselines` has those that it compares with, and `states` what all of them
-pass on from row to row; `run` drives any algorithm, and returns what `trace` reads and draws. `PIPGRegressor` is in
+`pipg` has the paper's recursion line by line, and those that it compares with; `run` drives any algorithm, and returns
+what it recorded along the way, to be read and drawn. `PIPGRegressor` is in
 `estimator`. `ridge` and `sparse` are the two experiments on the data of `problems`, with their figures, tables and
 conclusions; `claims` measures the paper's claims, with verdicts on the evidence. `page` is the page about all of these,
-and `demo` that of the demonstration. `cache` keeps the results on disk; `workers` compute them.
+and `demo` that of the demonstration. `cache` keeps the results on disk.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -19,8 +19,6 @@ import numpy as np
 from kalprox import __version__
 from kalprox.base.files import atomic_write
 
-__all__ = ["SCHEMA", "Compute", "Results", "Task", "cached", "cached_all", "workers"]
-
 SCHEMA = 1  # increase it when an experiment computes something else from the same settings
 
 Results = dict[str, Any]  # arrays, numbers, booleans and text

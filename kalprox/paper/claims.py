@@ -14,11 +14,9 @@ from kalprox.models import GLM, Linear
 from kalprox.pages import Section, Table
 from kalprox.paper import problems
 from kalprox.paper.cache import Compute, Results, Task
+from kalprox.paper.pipg import Belief
 from kalprox.paper.problems import after, closed_form, covered, first_at, relative_error
-from kalprox.paper.states import Belief
 from kalprox.regularizers import Ridge, SmoothL1
-
-__all__ = ["CONDITIONS", "FAILS", "HOLDS", "QUICK", "Claim", "Settings", "compute", "conclusions", "section"]
 
 Numbers = dict[str, np.ndarray]  # arrays over the seeds
 

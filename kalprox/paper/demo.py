@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import kalprox as kp
-from kalprox.display.axes import is_narrow, thousands
+from kalprox.display.axes import INK, LINES, is_narrow, thousands
+from kalprox.display.plots import lines
 from kalprox.display.progress import progress_bar
-from kalprox.display.readings import lines
-from kalprox.display.style import INK, LINES
 from kalprox.pages import Figure, Page, Section, Table
 from kalprox.paper import sparse
 from kalprox.paper.cache import Results, cached_all
@@ -19,7 +18,6 @@ from kalprox.paper.cache import Results, cached_all
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["CHANGED_TO", "RUNS", "SETTINGS", "TERMS", "TRUTH", "learn_stream", "page", "stream_conclusion"]
 
 SETTINGS = sparse.Settings(n=30_000, sizes=(1.0, 3.0), points=31, filter_points=8)
 

@@ -10,12 +10,9 @@ from kalprox.algorithms.base import Algorithm
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_positive
 from kalprox.models import GLM, Linear
-from kalprox.paper.pipg import pipg
+from kalprox.paper.pipg import Belief, pipg
 from kalprox.paper.run import Diverged, run
-from kalprox.paper.states import Belief
 from kalprox.regularizers import Zero
-
-__all__ = ["PIPGRegressor"]
 
 _RECORD = 8192  # rows between two records of a run, the same for all batches so that the loop compiles once
 

@@ -12,8 +12,6 @@ from kalprox.pages import Page
 from kalprox.paper import claims, ridge, sparse
 from kalprox.paper.cache import cached_all
 
-__all__ = ["page"]
-
 
 class _Chapter(NamedTuple):
     experiment: ModuleType  # with Settings, QUICK, compute, section and conclusions

@@ -11,20 +11,6 @@ from kalprox.algorithms.base import Algorithm
 from kalprox.base.arrays import Array
 from kalprox.paper.run import run
 
-__all__ = [
-    "Rows",
-    "after",
-    "closed_form",
-    "covered",
-    "first_at",
-    "record_points",
-    "relative_error",
-    "ridge",
-    "sparse",
-    "states_along",
-    "stretches",
-]
-
 
 class Rows(NamedTuple):
     """Inputs of shape (n, d), targets of shape (n,), and the true theta of shape (d,)."""

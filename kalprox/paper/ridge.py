@@ -23,7 +23,6 @@ from kalprox.paper.problems import closed_form, first_at, record_points, relativ
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["QUICK", "Settings", "compute", "conclusions", "section"]
 
 _SLOTS = {"pipg": 0, "ipg": 1, "constant": 3}
 

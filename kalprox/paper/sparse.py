@@ -14,9 +14,8 @@ import numpy as np
 
 import kalprox as kp
 from kalprox.algorithms.base import Algorithm
-from kalprox.display.axes import is_narrow, label_panels, panels
+from kalprox.display.axes import is_narrow, label_panels, line_style, panels
 from kalprox.display.plots import curves, estimates, matrix, quantile_bands, traces
-from kalprox.display.style import line_style
 from kalprox.pages import Figure, Section, Table
 from kalprox.paper import problems
 from kalprox.paper.cache import Compute, Results, Task
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-__all__ = ["METHODS", "QUICK", "Settings", "compute", "conclusions", "coverage", "section"]
 
 METHODS = {
     "pipg": "PIPG as printed",

@@ -1,9 +1,17 @@
 """Predictive distributions of new observations."""
 
-from kalprox.predictive.base import FromMoments, Predictive, central_interval, is_discrete, normal_scores
 from kalprox.predictive.discrete import Amounts, Categories, Classes, Counts
 from kalprox.predictive.mixture import Mixture, mixed
-from kalprox.predictive.student import Student, standard_quantile, standard_score
+from kalprox.predictive.student import (
+    FromMoments,
+    Predictive,
+    Student,
+    central_interval,
+    is_discrete,
+    normal_scores,
+    standard_quantile,
+    standard_score,
+)
 
 __all__ = [
     "Amounts",

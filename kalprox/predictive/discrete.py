@@ -10,9 +10,7 @@ from scipy import special
 from kalprox.base.arrays import Array, certainly, namespace, special_functions
 from kalprox.base.control import call_numpy
 from kalprox.base.text import worded
-from kalprox.predictive.base import bounded, signed_scores
-
-__all__ = ["Amounts", "Categories", "Classes", "Counts"]
+from kalprox.predictive.student import bounded, signed_scores
 
 _LEAST_SPREAD = 1e-12  # the share of the mean by which a variance must exceed it, lest the dispersion round to 0
 _POISSON = 1e-8  # the share below which it is a Poisson distribution; JAX's incomplete beta function loses digits there

@@ -8,11 +8,8 @@ from scipy import special
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_level
-from kalprox.predictive.base import Predictive, central_interval
 from kalprox.predictive.discrete import Categories, Classes, Counts
-from kalprox.predictive.student import Student, standard_score
-
-__all__ = ["Mixture", "log_mean", "mixed", "mixture_scores", "shares"]
+from kalprox.predictive.student import Predictive, Student, central_interval, standard_score
 
 _MOST_STEPS = 100  # of the search for a quantile; 5 to 10 are usual, and bisection alone needs 60
 _TOL = 1e-13  # relative to the distance of the quantiles of the parts

@@ -9,17 +9,15 @@ import numpy as np
 from kalprox.base.text import code, in_options
 from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, Changes, ClassCalibration, Verdict
 from kalprox.calibration.showing import SIZES, coverage_curve, independent_rows
-from kalprox.display.axes import is_narrow, label_ends, thousands
-from kalprox.display.style import FAINT, line_style
+from kalprox.display.axes import FAINT, is_narrow, label_ends, line_style, thousands
 from kalprox.jobs.model import TableModel
-from kalprox.learning.headline import verdict_of
+from kalprox.learning.facts import verdict_of
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-__all__ = ["running_error", "section"]
 
 _MAX_CURVES = 6  # classes that have a curve in a figure
 _NOT_SCORED = "No rows were scored: none was predicted before it was learned."

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kalprox.base.text import code, names
-from kalprox.display import readings
+from kalprox.display import plots
 from kalprox.display.axes import figure_label, is_narrow
 from kalprox.display.plots import matrix
 from kalprox.jobs.model import TableModel
@@ -17,7 +17,6 @@ from kalprox.sources.formula import FormulaColumns
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["correlations", "section"]
 
 MINUS = "\N{MINUS SIGN}"
 _MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
@@ -95,7 +94,7 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         ax = fig.subplots()
         width = 15 if is_narrow(fig) else 32
         labels = [_label(columns, j, width) for j in shown]
-        readings.coefficients(ax, labels, *(end[None] * scale for end in (coef, low, high)))
+        plots.coefficients(ax, labels, *(end[None] * scale for end in (coef, low, high)))
         axis = "parameter" if own else f"{quantity},\n{unit}"
         ax.set_xlabel(axis, parse_math=False, loc="right")  # there is room to the left of the axes
 

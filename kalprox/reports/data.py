@@ -7,11 +7,9 @@ import numpy as np
 from kalprox.base.text import MAX_NAME, count, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
-from kalprox.learning.headline import refusals
+from kalprox.learning.facts import refusals
 from kalprox.pages import Section, Table
 from kalprox.reports.summary import MAX_ROWS, code_columns, contents
-
-__all__ = ["rejected", "section"]
 
 
 def section(fitted: TableModel) -> Section:

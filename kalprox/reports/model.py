@@ -14,8 +14,6 @@ from kalprox.pages import Figure, Page, Section
 from kalprox.reports import calibration, coefficients, data, path
 from kalprox.sources.formula import FormulaColumns
 
-__all__ = ["page"]
-
 _MAX_SOURCES = 20  # shown among the settings
 
 

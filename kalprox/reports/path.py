@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from kalprox.base.files import atomic_write
 from kalprox.base.text import csv_line, plain_number
-from kalprox.display import readings
-from kalprox.display.style import line_style
+from kalprox.display import plots
+from kalprox.display.axes import line_style
 from kalprox.jobs.model import TableModel
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.path import Path
@@ -16,7 +16,6 @@ from kalprox.reports.summary import about_levels
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["figure", "sections", "table", "write"]
 
 _MAX_COLUMNS = 300  # of a model whose report contains the path: it takes O(d^3) per alpha
 
@@ -55,14 +54,14 @@ def figure(fitted: TableModel, path: Path) -> Figure:
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         above, under = fig.subplots(2, sharex=True, height_ratios=(3, 2))
-        order = readings.scores(above, path.alphas, path.score, path.criterion)
+        order = plots.scores(above, path.alphas, path.score, path.criterion)
         alphas, edf = path.alphas[order], path.edf[order]
         under.plot(alphas, edf, **line_style(2) | {"markersize": 3.5})
         under.set(xlabel="alpha")
         under.set_ylabel("degrees of\nfreedom")
         under.set_ylim(0, 1.4 * float(edf.max()) or 1.0)
-        readings.mark_alpha(above, alphas, chosen)
-        readings.mark_alpha(under, alphas, chosen, f"alpha of the model: {plain_number(chosen)}")
+        plots.mark_alpha(above, alphas, chosen)
+        plots.mark_alpha(under, alphas, chosen, f"alpha of the model: {plain_number(chosen)}")
 
     return Figure(
         "path",

@@ -5,23 +5,10 @@ from typing import Any
 
 from kalprox.base.text import MAX_NAME, code, in_options, shorten
 from kalprox.jobs.model import TableModel
-from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.saving import n_held
+from kalprox.learning.tracking import CONFORMAL_LEVELS
 from kalprox.pages import Table
 from kalprox.sources.formula import FormulaColumns
-
-__all__ = [
-    "MAX_ROWS",
-    "about_levels",
-    "calibration",
-    "code_columns",
-    "coefficients",
-    "conformal",
-    "contents",
-    "overview",
-    "plain",
-    "tables",
-]
 
 MAX_ROWS = 500  # of a table on a page
 

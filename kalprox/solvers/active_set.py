@@ -15,8 +15,6 @@ from kalprox.regularizers import Pieces
 from kalprox.solvers.newton import search
 from kalprox.solvers.squares import Squares, free_step
 
-__all__ = ["active_set"]
-
 _FEW = 10  # blocks that a sweep may free; with more, another sweep is cheaper than exact solves that drop them
 _MOST_TANGENTS, _SETTLED = 200, 1e-13  # of a g that is not convex; 3 to 10 are usual
 _MAX_ROUNDS = 200  # rounds of descent and exact solves; 2 to 10 are usual

@@ -22,8 +22,6 @@ from kalprox.linalg.triangle import column_norms, product, rounding, solve_trian
 from kalprox.regularizers import Pieces
 from kalprox.solvers.squares import default_tol
 
-__all__ = ["l1_minimiser", "l1_path", "l1_start"]
-
 _SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # for unit columns; below it the Gram matrix has too few digits
 _MOST = 0.975  # the share of nonzero coordinates from which on a path is too long
 

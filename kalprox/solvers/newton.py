@@ -13,10 +13,8 @@ from kalprox.base.arrays import Array, namespace
 from kalprox.base.control import cond, cond_rare, while_loop
 from kalprox.linalg.triangle import qr, rounding, solve_triangular
 from kalprox.regularizers import Regularizer
-from kalprox.solvers.curvature import signed_roots
 from kalprox.solvers.squares import Squares
-
-__all__ = ["halved", "newton", "search"]
+from kalprox.solvers.terms import signed_roots
 
 _MAX_NEWTON = 200  # tens are usual; starts far out on a flat tail need more
 _MAX_SEARCH = 60  # halvings or doublings of a step, enough for the whole range of float64

@@ -12,16 +12,14 @@ import numpy as np
 from kalprox.base.arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox.base.checks import check_finite, check_floating
 from kalprox.base.control import call_on_host, compiled, cond_rare, select, with_jvp
-from kalprox.linalg.gram import gram_triangle
+from kalprox.linalg.fold import gram_triangle
 from kalprox.linalg.rank import least_squares_step, solve_and_factor, tolerance
 from kalprox.linalg.triangle import product, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
-from kalprox.solvers.curvature import hessian_root
 from kalprox.solvers.newton import newton
 from kalprox.solvers.squares import Squares, default_tol
-
-__all__ = ["Prox", "posterior_root", "prox"]
+from kalprox.solvers.terms import hessian_root
 
 
 class Prox(NamedTuple):

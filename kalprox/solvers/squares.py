@@ -8,8 +8,6 @@ from kalprox.base.arrays import Array, namespace
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular, svd
 
-__all__ = ["Squares", "default_tol", "free_step"]
-
 
 def default_tol(dtype: Any) -> float:
     """The residual up to which a minimiser counts as converged by default: 1e-9 in float64, 1e-4 in float32."""

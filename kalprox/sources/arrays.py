@@ -16,9 +16,7 @@ from kalprox.base.checks import (
 )
 from kalprox.forgetting import Forgetting
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
-from kalprox.sources.forgetting import faded
-from kalprox.sources.times import in_order
-from kalprox.sources.weighting import counts_of
+from kalprox.sources.weighting import counts_of, faded, in_order
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import scipy.sparse
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.sources.files import check_rows
-from kalprox.sources.notes import NO_NOTES, Notes
+from kalprox.sources.quarantine import NO_NOTES, Notes
 
 _MAX_SIDES = 64
 _OF_ROWS = ("X", "y", "weights", "groups", "counts", "squares", "offset", "times", "noise", "missing")  # of `Block`
@@ -40,7 +40,7 @@ class Block:
         The number of rows read, bad rows included. The default is the number of good rows.
     bad : sequence of BadRow
         The rows that were refused, in the order of reading. Of a table whose rows have no place yet, a sequence of
-        `Cell`; see `kalprox.sources.table_columns.TableColumns.encode`.
+        `Cell`; see `kalprox.sources.columns.TableColumns.encode`.
     place : Any
         Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
     groups : array of shape (b,), or None

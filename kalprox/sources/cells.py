@@ -15,8 +15,7 @@ import numpy as np
 from kalprox.base.checks import LARGEST, all_usable, row_sizes, usable
 from kalprox.sources.arrow import from_bytes, from_numpy, is_number, pa, pc, plain, to_numpy
 from kalprox.sources.labels import LevelIndex, label_of, level_hash
-from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
-from kalprox.sources.quarantine import Cell, Reason
+from kalprox.sources.quarantine import MAX_EXAMPLES, Cell, ColumnNote, HashNote, Notes, Reason
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "-", "--", "?"]
 MISSING_CELLS = from_bytes([text.encode() for text in MISSING])

@@ -19,19 +19,17 @@ from kalprox.base.checks import all_usable
 from kalprox.sources.arrow import from_bytes, pa
 from kalprox.sources.base import Block
 from kalprox.sources.cells import MISSING, impossible
-from kalprox.sources.classes import class_index
-from kalprox.sources.columns import Columns
+from kalprox.sources.columns import Columns, TableColumns
 from kalprox.sources.files import STDIN
+from kalprox.sources.inference import class_index
 from kalprox.sources.labels import LevelIndex, label_of
-from kalprox.sources.notes import NO_NOTES, ColumnNote, Notes
-from kalprox.sources.quarantine import BadRow, Cell, Reason
+from kalprox.sources.quarantine import NO_NOTES, BadRow, Cell, ColumnNote, Notes, Reason
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names
 from kalprox.sources.readers.jsonl import WrittenNumber, json_object, table_of
 from kalprox.sources.readers.notation import PLAIN, Notation
 from kalprox.sources.readers.text import BOM
 from kalprox.sources.records import Record
 from kalprox.sources.table import Cursor, Table
-from kalprox.sources.table_columns import TableColumns
 
 
 class Style(NamedTuple):

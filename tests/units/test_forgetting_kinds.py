@@ -8,7 +8,7 @@ import pytest
 
 from kalprox.forgetting import ByRow, ByTime, RandomWalk, Window, forgetting_of
 from kalprox.learning.settings import Settings
-from kalprox.sources.times import TimeGoesBack, in_order, time_numbers
+from kalprox.sources.weighting import TimeGoesBack, in_order, time_numbers
 
 LINEAR = Window(50), RandomWalk(0.1)
 

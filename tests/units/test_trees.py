@@ -11,8 +11,8 @@ from jax.flatten_util import ravel_pytree
 
 import kalprox as kp
 from kalprox import models
-from kalprox.base.parameter_trees import TreeLayout
 from kalprox.large import filter as structured_filter
+from kalprox.models import TreeLayout
 
 RNG = np.random.default_rng(3)
 

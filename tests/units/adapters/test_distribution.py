@@ -7,7 +7,7 @@ import pytest
 from river import proba
 from scipy import stats
 
-from kalprox.adapters.distribution import PredictiveDistribution
+from kalprox.adapters.river import PredictiveDistribution
 from kalprox.predictive import Student
 from kalprox.predictive.discrete import Counts
 

@@ -16,8 +16,8 @@ import scipy.sparse
 from river import compose
 
 from kalprox import KalproxRegressor
-from kalprox.adapters.dictionaries import HashedColumns
 from kalprox.adapters.river import RiverClassifier, RiverRegressor
+from kalprox.adapters.streams import HashedColumns
 from kalprox.sources.labels import level_hash
 from kalprox.structures import Blocks, LowRank
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalprox.calibration import Calibration
-from kalprox.calibration.sequence import BOUND, LAGS, SEGMENTS, USUAL_SIZE
+from kalprox.calibration.checks import BOUND, LAGS, SEGMENTS, USUAL_SIZE
 
 SEQUENCE = [name for name in Calibration.layout.names if name.startswith(("recent", "lagged", "segment"))]
 

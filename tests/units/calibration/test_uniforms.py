@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kalprox.calibration.blocks import uniforms
+from kalprox.calibration.sums import uniforms
 
 
 @pytest.mark.parametrize("mean", ["constant", "varies"])

@@ -9,7 +9,7 @@ import pytest
 from engine_data import COLUMNS, THETA, bits, polynomial, sample
 
 from kalprox.engines import FilePartition
-from kalprox.engines.pickling import ModelPickler, unpacked
+from kalprox.engines.base import ModelPickler, unpacked
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized, linearize
 from kalprox.likelihoods import Gaussian

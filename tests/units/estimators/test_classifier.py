@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from kalprox import KalproxClassifier, KalproxRegressor
-from kalprox.learning.doubts import ApproximateMerge
+from kalprox.learning.belief import ApproximateMerge
 from kalprox.model_file import ModelFileError
 
 

@@ -146,7 +146,7 @@ def test_partitions_of_arrays(rows):
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("where", ["all", "weight", *(pytest.param(one, marks=pytest.mark.slow) for one in ("x", "y"))])
-@pytest.mark.filterwarnings("ignore::kalprox.learning.doubts.PenaltyTooStrong")  # it is, behind a link
+@pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")  # it is, behind a link
 @pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
 @pytest.mark.filterwarnings("ignore:The clusters are worth")  # a row of a large value or weight is a giant
 def test_all_that_is_accepted_is_saved_and_loaded(settings, where, rows, tmp_path):

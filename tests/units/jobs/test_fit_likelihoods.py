@@ -12,8 +12,8 @@ from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
 from kalprox.likelihoods import NegativeBinomial
 from kalprox.model_file import ModelFileError
-from kalprox.sources.classes import TargetClasses
 from kalprox.sources.columns import Columns
+from kalprox.sources.inference import TargetClasses
 from kalprox.sources.table import Table
 
 pytestmark = pytest.mark.integration

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kalprox.base import memory as machine
-from kalprox.jobs import memory
+from kalprox.jobs import model as memory
 from kalprox.jobs.fit import FitJob
-from kalprox.jobs.memory import MATRICES, check_memory
+from kalprox.jobs.model import MATRICES, check_memory
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Call
@@ -114,7 +114,7 @@ def test_passes_leave_no_totals_behind(engine, tmp_path, monkeypatch):
     X = rng.normal(size=(400, 3))
     y = 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5])) + 0.1 * rng.normal(size=400)
     np.savetxt(file := tmp_path / "a.csv", np.column_stack([X, y]), delimiter=",", header="a,b,c,y", comments="")
-    from kalprox.jobs import passes
+    from kalprox.jobs import fit as passes
 
     sources, fit_learner = [], passes.fit_learner
 
@@ -122,7 +122,7 @@ def test_passes_leave_no_totals_behind(engine, tmp_path, monkeypatch):
         sources.append(weakref.ref(source))
         return fit_learner(settings, passes, source, *start)
 
-    monkeypatch.setattr("kalprox.jobs.passes.fit_learner", watched)
+    monkeypatch.setattr("kalprox.jobs.fit.fit_learner", watched)
     table = Table([file], Columns("y", numeric=("a", "b", "c")))
     fitted = FitJob(table, {"link": "sigmoid", "likelihood": Gaussian(targets="any")}, engine=engine).run()
     assert fitted.belief.n_passes > 1 and len(sources) == 1

@@ -79,7 +79,7 @@ def test_a_checkpoint_that_cannot_be_resumed_is_not_written(table, tmp_path, mon
     def lossy(*args, **options):
         raise ValueError("lost")
 
-    monkeypatch.setattr("kalprox.jobs.passes.load_totals", lossy)
+    monkeypatch.setattr("kalprox.jobs.fit.load_totals", lossy)
     with pytest.raises(ModelFileError, match="cannot be restored"):
         job(table, "refined").run(tmp_path / "model")
     assert not (tmp_path / "refined.checkpoint").exists()

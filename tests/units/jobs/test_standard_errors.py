@@ -14,11 +14,10 @@ import statsmodels.api as sm
 from command import invoke
 
 from kalprox import KalproxRegressor
-from kalprox.jobs.fit import FitJob
+from kalprox.jobs.fit import FitJob, can_be_saved, load_totals, save_totals
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.passes import can_be_saved, load_totals, save_totals
-from kalprox.learning.quantiles import CONFORMAL_LEVELS, Quantiles
 from kalprox.learning.sandwich import Sandwich
+from kalprox.learning.tracking import CONFORMAL_LEVELS, Quantiles
 from kalprox.model_file import ModelFileError
 from kalprox.reports import summary
 from kalprox.sources import ArraySource, Counts, Folded

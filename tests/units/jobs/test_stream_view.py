@@ -11,7 +11,7 @@ from kalprox.jobs.stream_job import StreamCounts
 from kalprox.jobs.stream_view import StreamView, _weights
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
-from kalprox.pages.figures import to_json
+from kalprox.pages.page import to_json
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.records import Position

@@ -9,9 +9,9 @@ import pytest
 from kalprox import KalproxRegressor
 from kalprox.forgetting import ByRow, ByTime, RandomWalk
 from kalprox.kernel.library import kernel
-from kalprox.learning.bank_rows import BankFilter
+from kalprox.learning.bank import BankFilter
 from kalprox.learning.mixed import Odds
-from kalprox.learning.recent_rows import RecentRows
+from kalprox.learning.row_buffer import RecentRows
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.sources import Block
 

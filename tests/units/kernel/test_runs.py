@@ -8,7 +8,7 @@ import pytest
 
 from kalprox.base.tree import copied
 from kalprox.kernel.library import kernel
-from kalprox.learning.run_lengths import RunLengths
+from kalprox.learning.change_points import RunLengths
 
 FIRST = 30
 

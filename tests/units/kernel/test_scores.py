@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from kalprox.calibration import Calibration
-from kalprox.calibration.blocks import _KERNEL_ENDS
+from kalprox.calibration.sums import _KERNEL_ENDS
 from kalprox.kernel import library
 from kalprox.kernel.build import OFF
 from kalprox.kernel.scores import ROW_VALUES, add_scores
-from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.tracking import Quantiles
 from kalprox.predictive import Student
 
 pytestmark = pytest.mark.skipif(library.kernel() is None, reason="nothing is compiled: the reference is all there is")

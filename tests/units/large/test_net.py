@@ -12,7 +12,7 @@ from sklearn.datasets import load_diabetes, load_iris
 
 import kalprox as kp
 from kalprox import KalproxNetClassifier, KalproxNetRegressor
-from kalprox.large.networks import Dense, DenseStart, prior_stds
+from kalprox.large.net import Dense, DenseStart, prior_stds
 
 
 def test_a_first_batch_of_few_rows_warns():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kalprox as kp
-from kalprox.large import step as structured_step
+from kalprox.large import filter as structured_step
 from kalprox.large.information import with_room
 from kalprox.regularizers import L1, Box, Ridge, SmoothL1, Zero
 from kalprox.structures import Blocks, LastLayer, LowRank, UnderstatedWarning

@@ -9,7 +9,7 @@ from scipy import stats
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.forgetting import ByTime
 from kalprox.learning.change_points import MOST_COLUMNS, ChangeDetector
-from kalprox.learning.headline import headline
+from kalprox.learning.facts import headline
 from kalprox.learning.learner import Learner
 from kalprox.learning.saving import n_held
 from kalprox.learning.settings import Settings

@@ -7,13 +7,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kalprox import KalproxRegressor
 from kalprox.base.text import in_options
-from kalprox.calibration.advice import ADVICE
+from kalprox.calibration.verdict import ADVICE
 from kalprox.jobs.record import DataQuality
-from kalprox.learning.headline import Headline, Line, headline
+from kalprox.learning.facts import Headline, Line, headline
 from kalprox.likelihoods import Gaussian
 from kalprox.sources import Block
-from kalprox.sources.notes import ColumnNote, Notes
-from kalprox.sources.quarantine import BadRow, Reason
+from kalprox.sources.quarantine import BadRow, ColumnNote, Notes, Reason
 
 
 def of(X, y, quality=None, *, fit=True, predicted=None, **settings):

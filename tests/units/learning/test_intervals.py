@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from kalprox import KalproxRegressor, penalties
 from kalprox.information.base import LeastSquares
-from kalprox.learning.doubts import PenaltyTooStrong
+from kalprox.learning.belief import PenaltyTooStrong
 
 KINKED = {
     "l1": "l1",

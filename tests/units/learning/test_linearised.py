@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kalprox import KalproxClassifier, KalproxRegressor, penalties
 from kalprox.learning import linearised
-from kalprox.learning.doubts import PenaltyTooStrong
+from kalprox.learning.belief import PenaltyTooStrong
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian

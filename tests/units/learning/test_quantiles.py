@@ -5,7 +5,7 @@ import pytest
 from data import flights
 
 from kalprox import KalproxRegressor
-from kalprox.learning.quantiles import CONFORMAL_LEVELS, Quantiles
+from kalprox.learning.tracking import CONFORMAL_LEVELS, Quantiles
 
 SEQUENCES = {
     "normal": lambda rng: rng.normal(size=600),

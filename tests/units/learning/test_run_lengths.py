@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kalprox.learning.run_lengths import RunLengths
+from kalprox.learning.change_points import RunLengths
 
 FIRST = 12  # rows of the first fit
 

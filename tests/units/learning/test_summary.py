@@ -8,8 +8,7 @@ import statsmodels.api as sm
 from data import linear
 
 from kalprox import KalproxRegressor
-from kalprox.display.html import whole_table
-from kalprox.display.tables import as_text, width_of
+from kalprox.display.tables import as_text, whole_table, width_of
 from kalprox.learning import summary as module
 from kalprox.likelihoods import Gaussian
 from kalprox.linalg.factor import Factor

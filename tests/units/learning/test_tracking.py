@@ -14,10 +14,9 @@ from kalprox import Calibration, Information, KalproxClassifier, KalproxRegresso
 from kalprox.calibration import FALSE_ALARMS, CategoryCalibration, ClassCalibration, CountCalibration
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
-from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Call
-from kalprox.learning.tracking import Tracking
+from kalprox.learning.tracking import Quantiles, Tracking
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.sources import Block
 

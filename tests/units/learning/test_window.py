@@ -5,10 +5,10 @@ import pytest
 from drifting import least_squares, stream
 
 from kalprox.forgetting import Window
+from kalprox.learning.drift import WindowRows
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import Call
-from kalprox.learning.window import WindowRows
 from kalprox.sources import Block
 
 

@@ -8,8 +8,8 @@ from exact_rows import exact
 
 from kalprox.base.control import compiled
 from kalprox.information import Information, merge
-from kalprox.linalg.centering import graded_triangle, stacked_triangle
 from kalprox.linalg.fold import _fold_jax
+from kalprox.linalg.triangle import graded_triangle, stacked_triangle
 
 NAMESPACES = pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalprox.linalg import gram
+from kalprox.linalg import fold as gram
 from kalprox.linalg.triangle import triangle_of
 
 

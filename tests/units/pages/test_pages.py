@@ -23,13 +23,13 @@ from browser import (
 )
 
 from kalprox.display import plots
-from kalprox.display.axes import label_ends
-from kalprox.display.style import LINES, STYLE, line_style
-from kalprox.learning.headline import Line
-from kalprox.pages import Figure, Page, Section, Table, figures, write, write_page
+from kalprox.display.axes import LINES, STYLE, label_ends, line_style
+from kalprox.learning.facts import Line
+from kalprox.pages import Figure, Page, Section, Table, write, write_page
+from kalprox.pages import page as figures
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-formatting = pytest.importorskip("kalprox.pages.formatting", reason="jinja2 is not installed", exc_type=ImportError)
+formatting = pytest.importorskip("kalprox.pages.rendering", reason="jinja2 is not installed", exc_type=ImportError)
 MINUS, TIMES = formatting.MINUS, formatting.TIMES
 
 
@@ -134,9 +134,9 @@ def test_drawing_does_not_start_pyplot_nor_import_matplotlib_early():
     code = (
         "import sys, kalprox; assert 'kalprox.pages' not in sys.modules\n"
         "from kalprox.display import plots\n"
-        "from kalprox.pages import Figure, figures; assert not {'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "from kalprox.pages import Figure, page; assert not {'matplotlib', 'jinja2'} & set(sys.modules)\n"
         "draw = lambda fig: plots.curves(fig.subplots(), [1, 2], {'a': [1, 2]})\n"
-        "figures.render(Figure('a', 'a', 'a', {}, draw), 'svg')\n"
+        "page.render(Figure('a', 'a', 'a', {}, draw), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -10,7 +10,7 @@ from data import behind_link
 import kalprox as kp
 from kalprox import models, regularizers
 from kalprox.covariance import Dense
-from kalprox.paper.baselines import exact_prox
+from kalprox.paper.pipg import exact_prox
 
 
 def spd(d, seed):

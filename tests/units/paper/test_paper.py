@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 import kalprox as kp
-from kalprox.pages.figures import render, to_json
+from kalprox.pages.page import render, to_json
 from kalprox.paper import (
     cache,
     problems,

@@ -164,7 +164,7 @@ def test_importing_kalprox_imports_nothing_heavy():
         "import sys, kalprox as kp; from kalprox import regularizers, models; "
         "import numpy as np; kp.models.GLM('tanh').linearize(np.ones(2), np.ones(2)); "
         "heavy = {'jax', 'matplotlib', 'pyarrow', 'dask', 'click', 'rich', 'sklearn'} & set(sys.modules); "
-        "assert not heavy, heavy; import kalprox.paper.baselines, kalprox.paper.run as module; "
+        "assert not heavy, heavy; import kalprox.paper.pipg, kalprox.paper.run as module; "
         "assert module.run is kp.run and callable(kp.pipg), (kp.pipg, kp.run); assert 'sgd' in dir(kp)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

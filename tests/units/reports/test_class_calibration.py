@@ -7,8 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from kalprox.calibration import CategoryCalibration, ClassCalibration, CountCalibration
-from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.settings import Settings
+from kalprox.learning.tracking import Quantiles
 from kalprox.predictive import Categories, Classes, Counts
 from kalprox.reports.calibration import section
 

@@ -17,7 +17,8 @@ from kalprox import KalproxRegressor
 from kalprox.base.text import shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord, history_sums
-from kalprox.pages import figures, write_page
+from kalprox.pages import page as figures
+from kalprox.pages import write_page
 from kalprox.reports import coefficients, summary
 from kalprox.reports import model as report
 from kalprox.sources import Block

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kalprox.information import Information, merge
-from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import faded
 
 RHO = 0.9
 

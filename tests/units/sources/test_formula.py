@@ -18,10 +18,8 @@ from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
 from kalprox.model_file import ModelFileError
 from kalprox.sources.files import STDIN, Replay, SourceError
-from kalprox.sources.formula import FormulaColumns
-from kalprox.sources.formula_functions import load_formulaic, scan_of
-from kalprox.sources.formula_scan import infer_formula, infer_formula_of_table
-from kalprox.sources.formula_syntax import parse_factor, parse_formula
+from kalprox.sources.formula import FormulaColumns, infer_formula, infer_formula_of_table
+from kalprox.sources.formula_syntax import load_formulaic, parse_factor, parse_formula, scan_of
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.table import Table
 

@@ -11,8 +11,7 @@ from kalprox.jobs.record import from_json
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.labels import level_hash
-from kalprox.sources.notes import HashNote, Notes
-from kalprox.sources.quarantine import Reason
+from kalprox.sources.quarantine import HashNote, Notes, Reason
 
 
 def encoded(columns, cells):

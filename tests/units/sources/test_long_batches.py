@@ -7,7 +7,7 @@ import kalprox as kp
 from kalprox import KalproxRegressor
 from kalprox.forgetting import ByRow
 from kalprox.sources import ArraySource
-from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import faded
 
 LONG = 8000  # rows after which 0.9 to the power of their number underflows
 

@@ -12,7 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from kalprox.adapters.dictionaries import NamedColumns
+from kalprox.adapters.streams import NamedColumns
 from kalprox.estimators.frames import encode
 from kalprox.sources.columns import Columns
 from kalprox.sources.records import Record

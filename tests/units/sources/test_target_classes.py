@@ -10,10 +10,10 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from kalprox.sources.classes import MOST_CLASSES, TargetClasses, encode_classes, have_class
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError
-from kalprox.sources.formula_scan import infer_formula, infer_formula_of_table
+from kalprox.sources.formula import infer_formula, infer_formula_of_table
+from kalprox.sources.inference import MOST_CLASSES, TargetClasses, encode_classes, have_class
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.table import Table
 
