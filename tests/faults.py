@@ -34,7 +34,7 @@ class Fault(NamedTuple):
 FAULTS = (
     Fault("the degrees of freedom are not subtracted", "noise.py", "dof = rows - edf", "dof = rows - 1"),
     Fault("rows before a batch do not fade", "learning/exact.py", "info.forget(given.left)", "info.forget(1.0)"),
-    Fault("a window holds a row too few", "learning/window.py", "len(found) - self.size", "len(found) - self.size + 1"),
+    Fault("a window holds a row too few", "learning/drift.py", "len(found) - self.size", "len(found) - self.size + 1"),
     Fault(
         "a half-life is a time constant",
         "forgetting.py",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "the evidence takes the intercept for no parameter",
-        "learning/ridge_evidence.py",
+        "learning/linear.py",
         "- intercept * float(equations.fading)",
         "- 0 * intercept * float(equations.fading)",
         "test_alpha.py",
@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "merged quantiles are those of one stream",
-        "learning/quantiles.py",
+        "learning/tracking.py",
         "self.ends + share * (other.ends - self.ends)",
         "self.ends",
         "test_conformal_weights.py",
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "a path of alphas is in another order than its alphas",
-        "learning/alpha_family.py",
+        "learning/linear.py",
         "return (beliefs.pop(i) for i in range(len(alphas)))",
         "return (beliefs.pop(i) for i in reversed(range(len(alphas))))",
         "test_alpha.py",
