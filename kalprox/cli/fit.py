@@ -63,7 +63,7 @@ class _Run(Options):
     ----------
     passes
         Maximum number of passes over the rows.
-        [default: 1 if one pass is exact, else until convergence]
+        [default: 1 if one pass is exact, or with --structure, else until convergence]
     shuffle
         Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same seed
         gives the same order. They are read once to do so, and stored in a temporary file.

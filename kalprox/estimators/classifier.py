@@ -49,7 +49,7 @@ class KalproxClassifier(Fitting, Readings, Files, ClassifierMixin, LearnerEstima
 
     with y_k = 1 for the second class. For m classes it is multinomial: every class has coefficients, the probabilities
     are the softmax of the m outputs, and one fold learns all of them together, not one class against the others. The
-    intercepts are not penalised, and add up to zero.
+    intercepts are not penalised; with a ridge penalty they add up to zero.
 
     `fit` makes passes over the rows until it reaches the minimiser. `partial_fit` learns in one pass: each row by the
     mean and the variance that the belief has after it (moment matching), once a warm-up has ended, during which the

@@ -16,6 +16,7 @@ from kalprox.base.files import check_distinct
 from kalprox.base.text import worded
 from kalprox.base.tree import Saved, expect, flatten
 from kalprox.information import Information
+from kalprox.information.implicit import Gradient
 from kalprox.information.linearized import Linearized
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel, check_memory
@@ -34,7 +35,7 @@ from kalprox.sources.files import STDIN, SourceError, check_rows
 from kalprox.sources.table import Cursor, Table
 
 T = TypeVar("T")
-_KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Sandwich)}  # of totals, besides arrays
+_KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Gradient, Sandwich)}  # of totals, besides arrays
 _NOTHING: Folded[Any] = Folded(None, Counts())
 
 
@@ -223,7 +224,8 @@ class FitJob:
         The files as the user named them, for the report.
     passes : int, optional
         The maximum number of passes over the rows. By default a linear model, for which one pass is exact, standard
-        input and a model with a structure take one pass; another model takes passes until it converges.
+        input and a model with a structure take one pass; another model takes passes until it converges. With a
+        structure every product of conjugate gradients is one more reading of the rows.
     quarantine, max_bad
         See `kalprox.sources.quarantine.Quarantine`.
     quarantine_outliers : bool
@@ -343,8 +345,10 @@ class FitJob:
             check(settings, way="passes")
             if once:
                 raise ValueError(worded("Standard input is read once: give files, or set {passes=1}."))
-        refines = not settings.is_exact and settings.structure is None and not settings.forgets
-        return refines and not once and (self.passes != 1 or self.start is not None)
+        if settings.is_exact or settings.forgets or once:
+            return False
+        asked = several or self.start is not None
+        return asked or (self.passes is None and settings.structure is None)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the job in JSON types; only the same job resumes from its checkpoint."""

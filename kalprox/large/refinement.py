@@ -96,7 +96,7 @@ class MatrixFreeProblem(Problem):
         if not rows.finite:
             return None
         self.rows = rows.rows
-        b, diagonal, prior = rows.slope, rows.squares, 0.0
+        b, diagonal, prior = self._contrasts(rows.slope), self._of_classes(rows.squares), 0.0
         if self.prior is not None:
             A, target = self.prior
             away = target - A @ theta
@@ -109,8 +109,22 @@ class MatrixFreeProblem(Problem):
     def _product(self, likelihood: Likelihood, theta: Array, v: Array) -> Array:
         """Return (J'WJ + A'A) v at theta, with A the root of the prior."""
         self.products += 1
-        Hv = self._of_rows(likelihood, theta, v)
+        Hv = self._contrasts(self._of_rows(likelihood, theta, v))
         return Hv if self.prior is None else Hv + self.prior[0].T @ (self.prior[0] @ v)
+
+    def _of_classes(self, v: Array) -> Array:
+        """Return the mean over classes of what belongs to the coefficients of each of them, for all; or v as it is."""
+        outputs = getattr(self.model, "outputs", None) if self.likelihood.interacts else None
+        return v if outputs is None else np.repeat(v.reshape(-1, outputs).mean(axis=1), outputs)
+
+    def _contrasts(self, v: Array) -> Array:
+        """Return a gradient without what rounding has added to all classes alike.
+
+        The rows know the coefficients of several classes up to what is added to those of all. With this, and a metric
+        that is the same for all classes, steps add nothing, and need no penalty to hold them.
+        """
+        common = self._of_classes(v)
+        return v if common is v else v - common
 
     def _of_rows(self, likelihood: Likelihood, theta: Array, v: Array) -> Array:
         return np.asarray(self.source.fold(partial(product_of, self.model, likelihood, theta, v)).total)

@@ -292,8 +292,8 @@ way=out of order needs change_points=no, because change points are looked for in
     order. Leave {engine} and {shuffle} out, and for a nonlinear model set {passes=1}.
 way=not in memory needs missing=raise, because gaps are filled in by what is known of all rows, or of those before.
     Leave {engine} out, and set {passes=1} for a nonlinear model; or use {missing='raise'}.
-way=passes needs model=other, forget=none, structure=dense, because a linear model is exact after one pass, and what
-    forgets or has a structure learns files as a stream. Set {passes=1}.
+way=passes needs model=other, forget=none, because a linear model is exact after one pass, and what forgets learns
+    files as a stream. Set {passes=1}.
 way=refine needs model=other, forget=NOT MIXED, because it makes passes that begin at the estimate. Use fit.
 way=merge needs forget=none, change_points=no, structure=dense, because otherwise the order of all rows matters, or
     their structures do not add up. Fit one model to all rows.

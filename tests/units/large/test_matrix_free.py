@@ -222,3 +222,18 @@ def test_a_function_of_20_000_parameters_in_bounded_memory():
     # A network with more parameters than rows takes hundreds of passes to its minimum, as with the dense refinement.
     assert fit.objective < 0.01 * first.objective and "max_passes=40" in fit.message
     assert fit.var.shape == (d,) and (fit.var > 0).all() and (fit.var <= fit.noise_var / lam).all()
+
+
+@pytest.mark.parametrize("penalty", ["ridge", None])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_classes_in_a_structure_have_contrasts_as_precise_as_without(penalty, order):
+    """The rows know nothing of what is added to all classes: rounding is not to grow in that direction."""
+    rng = np.random.default_rng(11)
+    X = np.asarray(rng.standard_normal((600, 8)) @ (np.eye(8) + 0.3) + 2, order=order)
+    y = (X @ rng.standard_normal((8, 3)) / 2 + rng.gumbel(size=(600, 3))).argmax(axis=1)
+    expected = kp.KalproxClassifier(penalty=penalty).fit(X, y)
+    found = kp.KalproxClassifier(penalty=penalty, structure="diagonal").fit(X, y)
+    assert found.converged_
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=1e-9, atol=1e-9)
+    assert abs(found.intercept_.sum()) < 1e-9
