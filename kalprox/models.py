@@ -20,7 +20,7 @@ from kalprox.base.checks import check_array
 from kalprox.base.control import call_jax
 from kalprox.base.extras import require
 
-__all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset", "TreeLayout"]
+__all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from kalprox.calibration.checks import Check
 from kalprox.calibration.choosing import calibration_for
 from kalprox.calibration.classes import CategoryCalibration, ClassCalibration
 from kalprox.calibration.counts import CountCalibration
-from kalprox.calibration.sums import Calibration, ChangePoint, Changes
-from kalprox.calibration.verdict import BINS, FALSE_ALARMS, FEWEST_ROWS, LEVELS, Verdict
+from kalprox.calibration.sums import Calibration
+from kalprox.calibration.verdict import BINS, FALSE_ALARMS, FEWEST_ROWS, LEVELS, ChangePoint, Changes, Verdict
 
 __all__ = [
     "BINS",

@@ -170,7 +170,8 @@ def stream(
     """
     from kalprox.cli.stream_summary import cut_short, event_of, say_position, summary
     from kalprox.cli.terminal import Reporter, echo
-    from kalprox.jobs.stream import StreamJob, run_stream
+    from kalprox.jobs.stream import run_stream
+    from kalprox.jobs.stream_job import StreamJob
     from kalprox.sources.files import open_stdin
 
     key, files = given["key"], outputs(checkpoint, given["quarantine"], events)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from kalprox.display.tables import Table
-    from kalprox.jobs.fit import Progress
+    from kalprox.jobs.run import Progress
     from kalprox.learning.facts import Headline
     from kalprox.sources.quarantine import Notes
 

@@ -35,7 +35,8 @@ from kalprox.sources.files import STDIN, SourceError, check_rows
 from kalprox.sources.table import Cursor, Table
 
 T = TypeVar("T")
-_KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Gradient, Sandwich)}  # of totals, besides arrays
+# Of the totals of passes, besides arrays.
+_KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Gradient, Sandwich)}
 _NOTHING: Folded[Any] = Folded(None, Counts())
 
 

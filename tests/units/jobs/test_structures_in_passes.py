@@ -1,4 +1,4 @@
-"""Structures fitted to files in several passes are those of rows in memory, on engines and after an interruption too."""
+"""Structures fitted to files in several passes are those of rows in memory, on engines and after interruptions too."""
 
 import numpy as np
 import pandas as pd
