@@ -113,7 +113,7 @@ def check_vector(name: str, value: Array) -> None:
 def check_floating(name: str, value: Array) -> None:
     """Raise a TypeError for integers, booleans, complex numbers and objects, which would be cast silently."""
     check_array(name, value)
-    if not np.issubdtype(value.dtype, np.floating):
+    if value.dtype.kind != "f" and not np.issubdtype(value.dtype, np.floating):  # the kind of most is told at once
         raise TypeError(
             f"{name} must have a floating dtype (float32 or float64); got {value.dtype}. "
             f"Convert it first, e.g. numpy.asarray({name}, dtype=float)."
@@ -133,8 +133,8 @@ def check_finite(name: str, value: Any) -> None:
     """Raise a ValueError if there is NaN or infinity; the message names the first rows that have them."""
     if is_traced(value):
         return
-    if namespace(value) is not np and all_finite(value):
-        return  # checked on the device: a copy to the host takes longer than folding the rows
+    if (namespace(value) is not np or np.size(value) <= _ROWS_AT_ONCE) and all_finite(value):
+        return  # on a device it is checked there: a copy to the host takes longer than folding the rows
     numbers = concrete(value)
     if numbers is None:
         return

@@ -450,7 +450,12 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
         pieces = self.g.pieces()
         if pieces is None:
             return None
-        return Pieces(*map(self._prepend, Pieces(), map(_floating, pieces.each(self.d))))
+        given = {name: value for name, value in pieces._asdict().items() if value is not getattr(Pieces(), name)}
+        return Pieces(**{name: self._with_default(name, value) for name, value in given.items()})
+
+    def _with_default(self, name: str, value: Any) -> Array:
+        """Return what `Pieces` say of every coordinate: of an intercept the default."""
+        return self._prepend(getattr(Pieces(), name), _floating(per_coordinate(value, self.d, name)))
 
     def prox(self, v: Array, step: Any = 1.0) -> Array:
         n = self.intercepts
@@ -460,10 +465,12 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
 
 def per_coordinate(value: Any, d: int, name: str) -> Array:
     """A scalar or a vector of d entries, as a vector of d entries."""
-    xp = namespace(value)
-    if np.shape(value) not in ((), (d,)):
+    xp, shape = namespace(value), np.shape(value)
+    if shape == (d,) and isinstance(value, np.ndarray):
+        return value
+    if shape not in ((), (d,)):
         raise ValueError(f"{name} must be a scalar or have one entry per parameter ({d}); got shape {np.shape(value)}.")
-    return xp.broadcast_to(xp.asarray(value), (d,))
+    return np.full(d, value) if xp is np and shape == () else xp.broadcast_to(xp.asarray(value), (d,))
 
 
 def _floating(values: Array) -> Array:

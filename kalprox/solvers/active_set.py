@@ -5,6 +5,8 @@ A block is a single coordinate for L1, elastic net and box penalties, and a grou
 computed by NumPy in float64, because the shapes of arrays depend on which coordinates are free.
 """
 
+import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from kalprox.base.arrays import Array
 from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Pieces
 from kalprox.solvers.newton import search
-from kalprox.solvers.squares import Squares, free_step
+from kalprox.solvers.squares import default_tol, free_step
 
 _FEW = 10  # blocks that a sweep may free; with more, another sweep is cheaper than exact solves that drop them
 _MOST_TANGENTS, _SETTLED = 200, 1e-13  # of a g that is not convex; 3 to 10 are usual
+_TINY = float(np.finfo(float).tiny)
 _MAX_ROUNDS = 200  # rounds of descent and exact solves; 2 to 10 are usual
 
 
@@ -32,7 +35,7 @@ def active_set(
         tangent = regularizer.tangent(theta)
         problem = _problem(R, z, tangent, rows)
         if not change > _SETTLED * np.abs(theta).max(initial=0):
-            return theta, float(problem.violation(problem.scaled(theta)).max(initial=0)), rounds
+            return theta, float(problem.judged(problem.scaled(theta))[0].max(initial=0)), rounds
         before, (theta, residual, more) = theta, _descend(problem, theta)
         rounds += more
         if tangent is regularizer:
@@ -65,16 +68,14 @@ def _newton_step(R: np.ndarray, z: np.ndarray, g: Any, theta: np.ndarray) -> np.
 def _descend(problem: "Coordinates | Groups", theta: np.ndarray) -> tuple[np.ndarray, float, int]:
     """Alternate descent over the blocks that violate optimality and exact solves on the free ones, down to rounding."""
     u = problem.scaled(theta)
-    data = Squares.of(problem.X, problem.z)
     best, best_u, since, rounds = np.inf, u, 0, 0
     while rounds < _MAX_ROUNDS:
-        violation = problem.violation(u)
+        violation, allowed = problem.judged(u)
         residual = violation.max(initial=0)
         if residual < best:
             best, best_u, since = residual, u.copy(), 0
         else:
             since += 1
-        allowed = data.rounded(u, data.at(u)[1])
         if residual <= allowed or since > 20:
             break
         free = problem.free_blocks(u)
@@ -85,32 +86,52 @@ def _descend(problem: "Coordinates | Groups", theta: np.ndarray) -> tuple[np.nda
             if changed.sum() <= _FEW:  # the exact solve finds the rest; a cold start needs more sweeps
                 break
             free = free ^ changed
-            wrong = problem.violation(u) > allowed
+            wrong = problem.judged(u)[0] > allowed
         u = problem.solve_free(u)
         rounds += 1
     return problem.unscaled(best_u), float(best), rounds
 
 
-class Coordinates:
-    """1/2 ||X u - z||^2 + sum_j phi_j(u_j) in units where every column has norm 1: u = c theta.
+class Blocks(ABC):
+    """1/2 ||X u - z||^2 + g(u) in units where the columns of every block have norm 1 together: u = c theta."""
 
-    The methods are those of the protocol in `active_set`.
-    """
+    w: np.ndarray  # the weight of the kink of each block
+    live: np.ndarray  # whether any row says anything about the block
+
+    def __init__(self, R: np.ndarray, z: np.ndarray, norms: np.ndarray, rows: Any) -> None:
+        self.rows, self.c = rows, np.where(norms > 0, norms, 1)
+        self.X, self.z, self.size = np.asfortranarray(R / self.c), z, math.sqrt(z @ z)
+        self.lengths = column_norms(self.X)
+
+    @abstractmethod
+    def away(self, u: np.ndarray, descent: np.ndarray) -> np.ndarray:
+        """Return the distance of minus the gradient of the squares from the subdifferential of g, for each block."""
+
+    def judged(self, u: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return by how much each block violates optimality, relative to the size of its terms, and what rounding may.
+
+        Rounding explains more where columns cancel, up to `default_tol`.
+        """
+        fit = self.X @ u
+        terms = self.size + math.sqrt(fit @ fit)
+        size = np.where(self.live, terms, 0) + self.w
+        violation = self.away(u, self.X.T @ (self.z - fit)) / np.where(size > 0, size, 1)
+        least = rounding(len(u), float)
+        lost = float(self.lengths @ np.abs(u)) / (terms + _TINY)
+        return violation, min(max(least * lost, least), max(least, default_tol(float)))
+
+
+class Coordinates(Blocks):
+    """g(u) = sum_j phi_j(u_j): every coordinate is a block. `Groups` has the same methods."""
 
     def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces, rows: Any = None) -> None:
-        d, self.rows = R.shape[1], rows
-        l1, l2, low, high = (np.asarray(a, float) for a in pieces.each(d))
+        l1, l2, low, high = self.raw = Pieces(*(np.asarray(a, float) for a in pieces.each(R.shape[1])))
         if (l2 > 0).any():  # a quadratic penalty counts as more rows of data
             R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
-        c = column_norms(R)
-        self.live = c > 0
-        self.c = np.where(self.live, c, 1)
-        self.X = np.asfortranarray(R / self.c)
-        self.z = z
-        self.l1, self.low, self.high = l1 / self.c, low * self.c, high * self.c
-        self.raw = Pieces(l1, l2, low, high)
-        self.pieces = Pieces(self.l1, 0.0, self.low, self.high)
-        self.size = np.linalg.norm(z)
+        norms = column_norms(R)
+        super().__init__(R, z, norms, rows)
+        self.live, self.w, self.low, self.high = norms > 0, l1 / self.c, low * self.c, high * self.c
+        self.pieces = Pieces(self.w, 0.0, self.low, self.high)
 
     def scaled(self, theta: np.ndarray) -> np.ndarray:
         """Return theta in scaled units, moved to where g is finite."""
@@ -125,24 +146,21 @@ class Coordinates:
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
         """Return which blocks are at no kink and no bound."""
-        return np.asarray((u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0)))
+        return np.asarray((u > self.low) & (u < self.high) & ((u != 0) | (self.w == 0)))
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
         """Return which blocks the exact solve may wrongly leave free or held, so that descent has to look at them."""
         return ~self.free_blocks(u)  # the exact solve itself stops free coordinates at their kinks
 
-    def violation(self, u: np.ndarray) -> np.ndarray:
-        """Return the violation of the optimality condition of each block, relative to the size of its terms."""
-        descent = self.X.T @ (self.z - self.X @ u)
+    def away(self, u: np.ndarray, descent: np.ndarray) -> np.ndarray:
         left, right = self.pieces.slopes(u)
-        size = np.where(self.live, self.size + np.linalg.norm(self.X @ u), 0) + self.l1
-        return np.asarray(np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1))
+        return np.asarray(np.maximum(np.maximum(left - descent, descent - right), 0))
 
-    def sweep(self, u: np.ndarray, coordinates: np.ndarray) -> None:
-        """Minimise over each of these coordinates in turn, in place. O(m) per coordinate."""
+    def sweep(self, u: np.ndarray, blocks: np.ndarray) -> None:
+        """Minimise over each of these blocks in turn, in place. O(m) per coordinate."""
         r = self.z - self.X @ u
-        for j in coordinates.tolist():
-            column, l1, old = self.X[:, j], self.l1[j], u[j]
+        for j in blocks.tolist():
+            column, l1, old = self.X[:, j], self.w[j], u[j]
             v = old + column @ r
             new = min(max(v - min(max(v, -l1), l1), self.low[j]), self.high[j])
             if new != old:
@@ -155,7 +173,7 @@ class Coordinates:
             F = np.flatnonzero(self.free_blocks(u) & self.live)
             if len(F) == 0:
                 break
-            X, r, slope = self.X[:, F], self.z - self.X @ u, self.l1[F] * np.sign(u[F])
+            X, r, slope = self.X[:, F], self.z - self.X @ u, self.w[F] * np.sign(u[F])
             p, ray = free_step(X, np.zeros((0, len(F))), r, slope, self.rows)
             Xp = X @ p
             u, done = self._move(u, F, p, slope @ p - Xp @ r, 0.0 if ray else Xp @ Xp)
@@ -169,7 +187,7 @@ class Coordinates:
         The derivative along p starts at `first` and grows at the rate `curve` between breakpoints. At a zero of
         coordinate j it jumps by 2 l1_j |p_j|, and at a bound it becomes infinite.
         """
-        t, low, high, l1 = u[F], self.low[F], self.high[F], self.l1[F]
+        t, low, high, l1 = u[F], self.low[F], self.high[F], self.w[F]
         with np.errstate(divide="ignore", invalid="ignore"):
             zero = np.where((l1 > 0) & (t * p < 0), -t / p, np.inf)
             bound = np.where(p > 0, (high - t) / p, np.where(p < 0, (low - t) / p, np.inf))
@@ -197,18 +215,17 @@ class Coordinates:
 
     def _value(self, u: np.ndarray) -> float:
         r = self.z - self.X @ u
-        return float(r @ r / 2 + self.l1 @ np.abs(u))
+        return float(r @ r / 2 + self.w @ np.abs(u))
 
 
-class Groups:
-    """1/2 ||X u - z||^2 + sum_b w_b ||u_b|| in units where the columns of every group have norm 1 together.
+class Groups(Blocks):
+    """g(u) = sum_b w_b ||u_b||. A coordinate without a penalty is a group of its own, of weight 0.
 
-    A coordinate without a penalty is a group of its own, of weight 0. Methods with an argument `eps` replace every norm
-    by sqrt(||u_b||^2 + eps^2), which has no kink. The public methods are those of the protocol in `active_set`.
+    Methods with an argument `eps` replace every norm by sqrt(||u_b||^2 + eps^2), which has no kink.
     """
 
     def __init__(self, R: np.ndarray, z: np.ndarray, labels: np.ndarray, weights: np.ndarray, rows: Any = None) -> None:
-        d, self.rows = R.shape[1], rows
+        d = R.shape[1]
         used = np.flatnonzero((weights > 0) & (np.bincount(labels[labels >= 0], minlength=len(weights)) > 0))
         alone = np.flatnonzero(~np.isin(labels, used))
         self.blocks = [np.flatnonzero(labels == label) for label in used] + [np.array([j]) for j in alone]
@@ -217,13 +234,9 @@ class Groups:
             self.block_of[block] = b
         norms = column_norms(R)
         sizes = np.array([column_norms(norms[block]) for block in self.blocks])
-        self.live = sizes > 0
-        sizes = np.where(self.live, sizes, 1)
-        self.c = sizes[self.block_of]
-        self.w = np.append(weights[used], np.zeros(len(alone))) / sizes
-        self.X = np.asfortranarray(R / self.c)
-        self.z, self.size = z, np.linalg.norm(z)
-        self.rounds = 0
+        super().__init__(R, z, sizes[self.block_of], rows)
+        self.live, self.rounds = sizes > 0, 0
+        self.w = np.append(weights[used], np.zeros(len(alone))) / np.where(self.live, sizes, 1)
         self.eigen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def scaled(self, theta: np.ndarray) -> np.ndarray:
@@ -249,15 +262,11 @@ class Groups:
     def unsure(self, u: np.ndarray) -> np.ndarray:
         return np.ones(len(self.blocks), bool)  # a Newton step never makes a free group exactly zero
 
-    def violation(self, u: np.ndarray) -> np.ndarray:
-        descent = self.X.T @ (self.z - self.X @ u)
+    def away(self, u: np.ndarray, descent: np.ndarray) -> np.ndarray:
         away = self._norms(descent - self._slope(u))
-        away = np.where(self.free_blocks(u), away, np.maximum(away - self.w, 0))
-        size = np.where(self.live, self.size + np.linalg.norm(self.X @ u), 0) + self.w
-        return away / np.where(size > 0, size, 1)
+        return np.where(self.free_blocks(u), away, np.maximum(away - self.w, 0))
 
     def sweep(self, u: np.ndarray, blocks: np.ndarray) -> None:
-        """Minimise over each of these groups in turn, in place."""
         r = self.z - self.X @ u
         for b in blocks.tolist():
             block = self.blocks[b]

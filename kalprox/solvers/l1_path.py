@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg.blas import dtpsv
 from scipy.linalg.lapack import dpotrf, dtrttp
 
-from kalprox.linalg.triangle import column_norms, product, rounding, solve_triangular
+from kalprox.linalg.triangle import column_norms, product, rounding
 from kalprox.regularizers import Pieces
 from kalprox.solvers.squares import default_tol
 
@@ -64,27 +64,12 @@ def l1_minimiser(R: np.ndarray, z: np.ndarray, pieces: Pieces) -> np.ndarray | N
     """
     d = R.shape[1]
     l1, l2, low, high = (np.asarray(a, float) for a in pieces.each(d))
-    kinked = l1 > 0
-    if np.isfinite(low).any() or np.isfinite(high).any() or not kinked.any():
+    if np.isfinite(low).any() or np.isfinite(high).any() or not l1.any():
         return None
     if (l2 > 0).any():  # a quadratic penalty counts as more rows of data
         R, z = np.concatenate([R, np.diag(l2**0.5)]), np.concatenate([z, np.zeros(d)])
-    theta, rest, left, plain = np.zeros(d), R[:, kinked], z, R[:, ~kinked]
-    if plain.shape[1]:  # coordinates without a penalty are minimised out
-        norms = column_norms(plain)
-        if len(R) < len(norms) or not norms.all():
-            return None
-        Q, U = np.linalg.qr(plain / norms)
-        if np.abs(U.diagonal()).min() < _SMALLEST_PIVOT:
-            return None
-        rest, left = rest - Q @ (Q.T @ rest), z - Q @ (Q.T @ z)
-    found, sure = l1_path(rest, left, np.ones(1), l1[kinked])
-    if not sure[0]:
-        return None
-    theta[kinked] = found[0]
-    if plain.shape[1]:
-        theta[~kinked] = solve_triangular(U, Q.T @ (z - R[:, kinked] @ found[0])) / norms
-    return theta
+    found, sure = l1_path(R, z, np.ones(1), l1)
+    return found[0] if sure[0] else None
 
 
 def l1_path(
@@ -102,7 +87,7 @@ def l1_path(
     lams : ndarray of shape (m,)
         Penalty weights >= 0, in descending order.
     weights : ndarray of shape (d,), optional
-        By which the lam of each coordinate is multiplied; 1 by default.
+        By which the lam of each coordinate is multiplied; 1 by default. A coordinate of weight 0 is never at zero.
 
     Returns
     -------
@@ -133,6 +118,8 @@ def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np
     nonzero = _Nonzero(X, G, b)
     U = np.full((len(lams), d), np.nan)
     done, lam = 0, np.inf
+    if not all(nonzero.add(j, 0.0, 0.0) for j in np.flatnonzero(w == 0).tolist()):
+        return U
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # quotients with a zero are not used
         for _ in range(20 * d + 100):
             at_zero, fall = nonzero.line()
@@ -202,7 +189,8 @@ class _Nonzero:
         X, u = self._columns[:, :f], at_zero - lam * fall
         left = (z - X @ u) @ X - lam * self._pulls[:f]
         u += dtpsv(f, self._factor, dtpsv(f, self._factor, left, trans=1))
-        return np.where(u * self.signs > 0, u, 0.0)  # at a knot the coordinate that joins or leaves is rounding error
+        # At a knot the coordinate that joins or leaves is rounding error.
+        return np.where((u * self.signs > 0) | (self.signs == 0), u, 0.0)
 
     def add(self, j: int, sign: float, pull: float) -> bool:
         """Add coordinate j; return False, and change nothing, where its column depends on those already there."""

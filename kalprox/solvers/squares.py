@@ -3,10 +3,13 @@
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from kalprox.base.arrays import Array, namespace
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular, svd
+
+_SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # relative to 1, or in a Gram matrix to its diagonal
 
 
 def default_tol(dtype: Any) -> float:
@@ -59,9 +62,15 @@ def free_step(
     Where there is no minimum, return a direction along which the function is unbounded below, and True. The rank of
     [X; A] is decided by the rule of `kalprox.linalg.rank` for that weight of `rows`.
     """
-    U, y = qr(np.concatenate([X, A]), r)
     # A step is only a proposal, and the optimality of the result is verified: a test of the pivots is enough here.
-    if np.abs(U.diagonal()).min() > np.finfo(float).eps ** 0.5:
+    G = X.T @ X + A.T @ A if len(A) else X.T @ X
+    U, failed = dpotrf(G)
+    if not failed and (U.diagonal() ** 2 > _SMALLEST_PIVOT * G.diagonal()).all():
+        p = dpotrs(U, X.T @ r - slope)[0]
+        left = X.T @ (r - X @ p) - slope - (A.T @ (A @ p) if len(A) else 0)  # restores digits that G = X'X loses
+        return p + dpotrs(U, left)[0], False
+    U, y = qr(np.concatenate([X, A]), r)
+    if np.abs(U.diagonal()).min() > _SMALLEST_PIVOT:
         return solve_triangular(U, y - solve_triangular(U, slope, transposed=True)), False
     W, s, Vt = svd(U)
     positive = s > tolerance(len(s), rows, float) * s[0]
