@@ -82,6 +82,7 @@ class Filter:
         self.root[:], self.theta[:] = root, theta
         self.curvature = None if curvature is None else np.array(curvature, float, order="C")
         self.tilt = None if tilt is None else np.array(tilt, float, order="F")
+        self._bends = self.curvature is not None and bool(self.curvature.any())
         self.rss, self.trace = np.array(rss, float), np.zeros(1)
         if trace is not None:
             self.trace[0] = trace
@@ -207,15 +208,17 @@ class Filter:
         if self.curvature is None or left == 1:
             return
         lost = 1 - left
-        M = lost * (self.root.T @ self._bent(self.root))
-        M.flat[:: len(M) + 1] += 1
-        dtrsm(1.0, dpotrf(M)[0], self.root, side=1, overwrite_b=1)
+        if self._bends:
+            M = lost * (self.root.T @ self._bent(self.root))
+            M.flat[:: len(M) + 1] += 1
+            dtrsm(1.0, dpotrf(M)[0], self.root, side=1, overwrite_b=1)
         slope = self._bent(self.theta) + (0.0 if self.tilt is None else self.tilt)
         push = -lost * (self.root.T @ slope)
         move = self.root @ push
         self.rss += (push**2).sum(axis=0) - ((2 * left * slope + self._bent(move)) * move).sum(axis=0)
         self.theta += move
-        self.trace[0] = _trace(self.root, self.curvature)
+        if self._bends:
+            self.trace[0] = _trace(self.root, self.curvature)
 
     def scale_penalty(self, share: float) -> None:
         """Multiply the penalty by a number."""

@@ -10,7 +10,7 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information import Information, merge
-from kalprox.learning.exact import Exact, Visit, Weighted, next_cut
+from kalprox.learning.exact import Exact, Visit, Weighted
 from kalprox.learning.linear import AlphaChoice, AlphaFamily, LinearBelief, LinearRows, best_on_grid
 from kalprox.learning.settings import Settings
 from kalprox.learning.square_root import SquareRootFilter
@@ -256,13 +256,13 @@ class ChosenAlpha(Exact):
         return replace(super().learn(block), folds=folds)
 
     def _together(self, *, exact: bool) -> float:
-        """Return how many rows are predicted together; where no `Scorer` does, alpha serves for as many as chose it."""
-        n = float(self.information.rows)
-        if not self.predicts:
-            return FIRST_PIECE - int(n)
+        return super()._together(exact=exact) if self.predicts else FIRST_PIECE - int(self.information.rows)
+
+    def _held(self, *, exact: bool) -> int:
+        """Return how many rows alpha serves for: as many as chose it, unless each is predicted from all before it."""
         if exact:
-            return 1
-        return next_cut(self) - n if self.current_scorer is not None else min(n, next_cut(self) - n)
+            return 1 if self.rows.are_few else super()._held(exact=True)
+        return int(self.information.rows)
 
     def row_filter(self) -> SquareRootFilter | None:
         """Return the filter that holds the alpha; None while the noise variance is that of the evidence."""

@@ -1,9 +1,10 @@
 """The state of a linear model: how rows are folded into its information, and predicted before that."""
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
-from math import inf
+from math import ceil, inf
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -34,6 +35,8 @@ _LONGEST = 4096  # rows of a piece whose innovations are exact
 _CHUNK = 1024  # rows predicted at a time
 # A filter holds the scales of the columns, alpha, and which coefficients are at a kink or a bound for 16 rows; of few
 # rows for a sixteenth or none, and of many for one in a hundred. All of these move by a part of 1 / n with every row.
+# Then it goes on if the same coefficients are still at a kink or a bound, and is made afresh otherwise.
+_ROWS_EACH = 2  # rows per coefficient from which on an estimate is near that of a few rows more
 _HELD_ROWS, _HELD_SHARES, _FEW_ROWS = 16, (1 / 100, 1 / 16), 48
 
 
@@ -262,23 +265,31 @@ class Exact(Core):
         stop = min(len(block), start + max(int(length), 1))
         if self.penalty_determines or self.current_scorer is not None or self.belief.posterior.proper:
             return stop
-        return start + _foreseen(self.belief, block.X[start:stop])
+        return start + _foreseen(self.belief, block.X[start : min(stop, start + self._held(exact=exact))])
 
     def _together(self, *, exact: bool) -> float:
         """Return how many rows can be predicted together, if none is forgotten.
 
-        The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
-        quadratic. For other penalties the estimate is computed anew after a quarter more rows. Later rows are predicted
-        by a `Scorer`.
+        The innovations of the first rows are computed exactly. Later rows are predicted by a `Scorer`.
         """
         n = float(self.information.rows)
         if not self.predicts:
             return 1 if exact or self.belief.posterior.proper else _LONGEST
         if exact:
-            return _LONGEST if self.predicts_every_row else _walking_freely(self.settings) or 1
+            return (_walking_freely(self.settings) or 1) if self.settings.forgets else _LONGEST
         if self.current_scorer is not None:
             return next_cut(self) - n
-        return min(_LONGEST if self.filter_serves == inf else n // 4, next_cut(self) - n)
+        most = self._held(exact=False) if self.settings.forgets else _LONGEST
+        return min(_LONGEST, most, next_cut(self) - n)
+
+    def _held(self, *, exact: bool) -> int:
+        """Return the number of rows for which a filter holds what `filter_serves` names.
+
+        They are a quarter of the rows so far, unless each row is to be predicted from all rows before it.
+        """
+        if self.filter_serves == inf:
+            return sys.maxsize
+        return ceil(self.filter_serves) if exact else max(int(self.information.rows) // 4, 1)
 
     def ahead(self, time: float | None = None) -> Self:
         """Return what is known at a later time."""
@@ -301,7 +312,9 @@ class Exact(Core):
         """
         scorer = self.current_scorer if self.predicts and not exact else None
         if scorer is None:
-            return super()._predicted(block, known=known, exact=exact)
+            if known and self.predicts:
+                return self._taken(block, exact=exact)
+            return self.learn(block), Innovations.unknown(block.y)
         mean = np.empty((len(block), len(scorer.variance)))
 
         def visit(start: int, stop: int) -> None:
@@ -317,15 +330,75 @@ class Exact(Core):
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, equal to those of its rows one by one."""
-        if may_overflow(block):
-            return Innovations.unknown(block.y)
-        posterior, settings = self.belief.posterior, self.settings
-        if not posterior.proper and posterior.factor.undetermined(self.belief.design.rows(block.X[:1]))[0]:
-            return Innovations.unknown(block.y)._replace(mean=self.belief.mean(block.X))
-        options: dict[str, Any] = {"own": settings.own_variance(block), "counts": settings.counts(block.weights)}
+        return self._taken(block, after, exact=exact)[1]
+
+    def _taken(self, block: Block, after: Self | None = None, *, exact: bool = False) -> tuple[Self, Innovations]:
+        """Return the state after a piece, if it is not given, and the `innovations` of the piece.
+
+        Filters predict the rows. They are made afresh on the way where they no longer hold; see `filter_serves`.
+        """
+        posterior = self.belief.posterior
+        unknown = not posterior.proper and posterior.factor.undetermined(self.belief.design.rows(block.X[:1]))[0]
+        if may_overflow(block) or unknown:
+            mean = {"mean": self.belief.mean(block.X)} if unknown else {}
+            return after or self.learn(block), Innovations.unknown(block.y)._replace(**mean)
+        state, start, found = self, 0, []
+        filters, inputs = self._filters(block)
+        while True:
+            stop = min(start + state._held(exact=exact), len(block))
+            piece = block.part(start, stop)
+            found.append(_followed(filters, piece, inputs[start:stop], self.settings, self.time))
+            last = stop == len(block)
+            state, start = (after if last and after is not None else state.learn(piece)), stop
+            if last:
+                return state, Innovations.concatenated(found)
+            if not state.continues(filters):
+                state = state.beginning(np.hstack([one.kernel.theta for one in filters]))
+                if not state.belief.posterior.proper:  # the rest may have rows in new directions
+                    break
+                filters, inputs = state._filters(block)
+        for one in state.steps(block.part(start, len(block)), start, every_row=exact):
+            assert one.found is not None and isinstance(one.after, type(self))
+            state = one.after
+            found.append(one.found)
+        return state, Innovations.concatenated(found)
+
+    def _filters(self, block: Block) -> tuple[list[SquareRootFilter], Array]:
+        """Return the filters that predict the rows of a block, one for each covariance, and the inputs of the rows."""
         times = times_of(self.settings, block, self.time)
-        first = self if times is None else self.ahead(float(times[0]))
-        return _by_filter(first.belief.of_next_row, block, options, times, self.time)
+        belief = (self if times is None else self.ahead(float(times[0]))).belief.of_next_row
+        posterior, design, noise_var = belief.posterior, belief.design, self.settings.noise_var
+        if len(posterior.factors) > 1:
+            k = len(posterior.factors)
+            return [SquareRootFilter.of(posterior, design, noise_var, j) for j in range(k)], block.X
+        if self.settings.forgetting.walks:
+            return [SquareRootFilter.of(posterior, design, noise_var)], block.X
+        posterior, design, inputs = _in_row_space(belief, block.X)
+        return [SquareRootFilter.of(posterior, design, noise_var)], inputs
+
+    def beginning(self, theta: Array) -> Self:
+        """Return the state whose search begins at an estimate, shape (p, k), if there are rows enough for one near it."""
+        if float(self.information.rows) <= _ROWS_EACH * len(theta):
+            return self
+        return replace(self, begin=theta if self.targets else theta[:, 0])
+
+    def continues(self, filters: list[SquareRootFilter]) -> bool:
+        """Whether filters that were moved to these rows still hold: the same coefficients are at a kink or a bound.
+
+        Their estimates are then the minimiser: where a penalty is made of pieces, it is quadratic between its kinks.
+        """
+        settings = self.settings
+        pieces = settings.penalty.regularizer(settings.alpha).pieces() if not self.chooses_alpha else None
+        if pieces is None or settings.standardize or settings.forgetting.walks:
+            return False
+        first, (R, z, _) = int(settings.fit_intercept), self.rows.centered.compact()
+        now = np.hstack([one.kernel.theta for one in filters])[first:].T
+        left, right = pieces.slopes(now)
+        before = pieces.slopes(np.hstack([one.start for one in filters])[first:].T)
+        if not (np.array_equal(left, before[0]) and np.array_equal(right, before[1])):
+            return False
+        descent = (z.reshape(len(R), -1) - R @ now.T).T @ R - pieces.l2 * now
+        return bool(((left == right) | ((left <= descent) & (descent <= right))).all())
 
     @property
     def n_held(self) -> int:
@@ -419,30 +492,22 @@ def _foreseen(belief: LinearBelief, X: Array) -> int:
     return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
 
 
-def _by_filter(
-    belief: LinearBelief, block: Block, options: dict[str, Any], times: Array | None, since: float | None
+def _followed(
+    filters: list[SquareRootFilter], block: Block, inputs: Array, settings: Settings, since: float | None
 ) -> Innovations:
-    """Return the innovations of a block by a filter that starts from a belief, at the time of its first row.
-
-    `since` is the time of the last row before it.
-    """
-    posterior, settings, kind = belief.posterior, belief.settings, belief.settings.forgetting
-    block = replace(block, weights=_weights(block), times=None)
-    take: Callable[..., Innovations] = partial(SquareRootFilter.take, **options)
+    """Return the innovations of a block that filters learn, given its inputs; `since` is the time of the row before."""
+    kind, counts = settings.forgetting, settings.counts(block.weights)
+    take: Callable[..., Innovations] = partial(SquareRootFilter.take, own=settings.own_variance(block), counts=counts)
     if kind.walks:
-        take = partial(walking_innovations, walk=kind, **options)
+        take = partial(walking_innovations, walk=kind, own=settings.own_variance(block), counts=counts)
     elif kind.fades and kind.forgets:
-        counts = np.ones(len(block)) if options["counts"] is None else options["counts"]
-        take = partial(take, fading=course(kind, counts, times, since))
-    if len(posterior.factors) == 1:
-        whole = posterior, belief.design, block
-        start, design, block = whole if kind.walks else _in_row_space(belief, block)
-        return take(SquareRootFilter.of(start, design, settings.noise_var), block)
-    filters = (
-        SquareRootFilter.of(posterior, belief.design, settings.noise_var, j) for j in range(len(posterior.factors))
-    )
-    columns = (Block(block.X, y, block.weights) for y in block.y.T)
-    return Innovations.joined([take(one, rows) for one, rows in zip(filters, columns, strict=True)])
+        each = np.ones(len(block)) if counts is None else counts
+        take = partial(take, fading=course(kind, each, times_of(settings, block, since), since))
+    rows = Block(inputs, block.y, _weights(block))
+    if len(filters) == 1:
+        return take(filters[0], rows)
+    columns = (replace(rows, y=y) for y in block.y.T)
+    return Innovations.joined([take(one, column) for one, column in zip(filters, columns, strict=True)])
 
 
 def _weights(block: Block) -> Array | None:
@@ -452,20 +517,20 @@ def _weights(block: Block) -> Array | None:
     return (1.0 if block.weights is None else block.weights) / block.noise
 
 
-def _in_row_space(belief: LinearBelief, block: Block) -> tuple[InformationPosterior, Design, Block]:
-    """Return the posterior, the design and a block in the coordinates that the rows so far and these rows span.
+def _in_row_space(belief: LinearBelief, X: Array) -> tuple[InformationPosterior, Design, Array]:
+    """Return the posterior, the design and rows of X in the coordinates that the rows so far and these rows span.
 
     What is orthogonal to them is at its prior before and after the block. O((m + b)^2 d) for m rows so far.
     """
     posterior, design = belief.posterior, belief.design
     h = diagonal_curvature(posterior.regularizer, posterior.data.d)
     R = posterior.data.compact()[0]
-    if h is None or not h.any() or len(R) + len(block) >= posterior.data.d:
-        return posterior, design, block
-    space = RowSpace.of(np.concatenate([R, design.rows(block.X)]), h, posterior.data.rows)
+    if h is None or not h.any() or len(R) + len(X) >= posterior.data.d:
+        return posterior, design, X
+    space = RowSpace.of(np.concatenate([R, design.rows(X)]), h, posterior.data.rows)
     if space is None:
-        return posterior, design, block
+        return posterior, design, X
     data = posterior.data.in_coordinates(space.rows[: len(R)])
     reduced = InformationPosterior(data, Ridge(space.curvature), gamma=posterior.gamma)
     design = Design(offset=design.offset, offset_rest=design.offset_rest)
-    return reduced, design, replace(block, X=space.rows[len(R) :])
+    return reduced, design, space.rows[len(R) :]

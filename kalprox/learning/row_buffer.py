@@ -343,7 +343,7 @@ class RecentRows(LiveRows):
         self._precise = settings.weight_kind == "precision"
         self._by_block = self.core.predicts_every_row  # whether the filter, if rows are exact, takes blocks at once
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
-        self._base: tuple[int, Exact] = 0, self.core  # after as many of the rows: what the filter is made from
+        self._base: tuple[int, Exact] = 0, self.core  # after as many of the rows: where the filter was looked at last
         self._tracked: tuple[int, Quantiles] | None = None  # after as many of the rows
 
     @cached_property
@@ -436,9 +436,8 @@ class RecentRows(LiveRows):
         self._scored = None
         if length > 1 and not exact:
             self.filter = None  # the next predictions are those of the state, which takes rows together
-        start, base = self._base
-        if buffer.n - start >= base.filter_serves:
-            self.filter = None  # the next one starts from a new estimate
+        if self.filter is not None:
+            self.filter = self._renewed(self.filter, buffer.n)
         return buffer.made(begin) if predict else None
 
     def _takes_at_once(self, rows: Block, *, predict: bool) -> bool:
@@ -459,32 +458,27 @@ class RecentRows(LiveRows):
         made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
         batches: the state, which takes them together, is then the faster one.
         """
-        buffer = self.buffer
+        buffer, core, done = self.buffer, self.core, 0
         if buffer and not buffer.single and not self.exact:
             return None
-        state, batches = self._filter_start()
-        if not state.belief.determines:
-            state, batches = self.scored()[0].core, []  # type: ignore[assignment]
-        made = state.row_filter()
-        if made is None:
-            return None
-        for block in batches:
-            _moved(made, block, self.settings, predict=False)
-        return made if made.keeps_digits else None
+        if not core.belief.determines:
+            core, done = self.scored()[0].core, buffer.n  # type: ignore[assignment]
+        self._base, made = (done, core), core.row_filter()
+        for block in buffer.in_batches(done, apart=core.filter_serves < math.inf):
+            if made is not None:
+                done += len(block)
+                _moved(made, block, self.settings, predict=False)
+                made = self._renewed(made, done)
+        return made if made is not None and made.keeps_digits else None
 
-    def _filter_start(self) -> tuple[Exact, list[Block]]:
-        """Return the state from which the filter starts, and the batches since then, fewer rows than it serves for."""
-        (start, state), since, rows = self._base, [], 0
-        for block in self.buffer.in_batches(start, apart=state.filter_serves < math.inf):
-            since.append(block)
-            rows += len(block)
-            if rows >= state.filter_serves:
-                state = state.learn(self.buffer.block.part(start, start + rows))
-                start, since, rows = start + rows, [], 0
-        if start > self._base[0]:
-            state = replace(state, begin=self.core.belief.posterior.mean)  # not one that depends on what was read
-            self._base = start, state
-        return state, since
+    def _renewed(self, live: SquareRootFilter, n: int) -> SquareRootFilter | None:
+        """Return the filter after the first n rows, made afresh where it no longer holds; see `Exact.filter_serves`."""
+        start, base = self._base
+        if n - start < base.filter_serves:
+            return live
+        state = base.learn(self.buffer.block.part(start, n))
+        self._base = n, state
+        return live if state.continues([live]) else state.beginning(live.kernel.theta).row_filter()
 
     def followed(self) -> SquareRootFilter | None:
         """Return the filter that has predicted the rows; None if they were not predicted, or if it is not exact."""

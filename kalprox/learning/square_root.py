@@ -43,6 +43,8 @@ class SquareRootFilter(PickledFields):
         The number of `rows`, and the sum of the `squares` of the weights that forgetting has left of them. With
         forgetting also what the time since the last row has left of the weights, `elapsed`, and about the largest
         variance of a coefficient relative to that beside no other one, `width`.
+    start : array of shape (p, k)
+        The estimates at which the penalty was expanded.
     noise_var : float or None
         None if it is learned.
     targets : int or None
@@ -62,6 +64,7 @@ class SquareRootFilter(PickledFields):
     design: Design
     kernel: Filter
     counts: Counts
+    start: Array
     noise_var: float | None
     targets: int | None
     forgetting: Forgetting | None = None
@@ -95,14 +98,18 @@ class SquareRootFilter(PickledFields):
             H = _without(np.asarray(g.hessian(theta[:, 0])), held)
             slope = np.stack([g.grad(column) for column in theta.T], axis=-1)
             tilt = np.where(held[:, None], 0.0, slope - _times(H, theta))
+            tilt = tilt if tilt.any() else None
+            H = H if H.any() or tilt is not None else None
         if unit is not None:
             root, theta = root / unit, theta / unit
             design = replace(design, scale=np.ones_like(design.scale))
             if H is not None:
-                H, tilt = H * (unit[:, 0] ** 2 if H.ndim == 1 else unit * unit.T), tilt * unit
-        kernel = Filter(root, theta, H, tilt if tilt is not None and tilt.any() else None, rss)
+                H = H * (unit[:, 0] ** 2 if H.ndim == 1 else unit * unit.T)
+            if tilt is not None:
+                tilt = tilt * unit
+        kernel = Filter(root, theta, H, tilt, rss)
         counts = Counts(float(data.rows), float(data.squares), 1.0, 1.0)
-        return cls(design, kernel, counts, noise_var, targets)
+        return cls(design, kernel, counts, theta, noise_var, targets)
 
     def forgetting_by(self, kind: Forgetting, sizes: Array, time: float | None) -> "SquareRootFilter":
         """Return this filter with forgetting: each row fades those before it.

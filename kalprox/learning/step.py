@@ -202,7 +202,7 @@ class Buffered:
         state = None if self.folded is None else self.folded.core
         single = state is not None and state.matches_rows
         if isinstance(state, Exact):  # no filter follows a window, or a drift
-            single = not state.predicts_every_row and settings.forgetting.fades
+            single = settings.forgets and settings.forgetting.fades
         if not single or self.settings is not settings or not settings.buffers_rows:
             yield batch.part(start, len(batch))
             return
