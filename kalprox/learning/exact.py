@@ -377,7 +377,7 @@ class Exact(Core):
         return [SquareRootFilter.of(posterior, design, noise_var)], inputs
 
     def beginning(self, theta: Array) -> Self:
-        """Return the state whose search begins at an estimate, shape (p, k), if there are rows enough for one near it."""
+        """Return the state whose search begins at an estimate, shape (p, k), if there are enough rows to be near it."""
         if float(self.information.rows) <= _ROWS_EACH * len(theta):
             return self
         return replace(self, begin=theta if self.targets else theta[:, 0])
