@@ -12,11 +12,18 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
+from kalprox.algorithms.proximal_filter import proximal_filter
 from kalprox.base.arrays import Array
+from kalprox.base.checks import check_level
 from kalprox.base.extras import require
 from kalprox.calibration import Calibration, calibration_for
+from kalprox.estimators.classes import checked_classes, class_targets
 from kalprox.estimators.regressor import KalproxRegressor
-from kalprox.predictive import Student
+from kalprox.likelihoods import Bernoulli, Categorical, Gaussian
+from kalprox.models import Function
+from kalprox.predictive import Student, central_interval
+from kalprox.regularizers import Zero
+from kalprox.structures import LowRank
 
 #: The standard deviation of the weights of a layer, times the root of the number of its inputs, by its activation.
 GAINS = {"relu": math.sqrt(2.0), "tanh": 1.0}
@@ -148,11 +155,6 @@ class _Net(BaseEstimator):
 
     def _make(self, X: Array, outputs: int, likelihood: Any, noise: float | None) -> None:
         """Make the filter, with inputs centred and scaled as those of the first rows."""
-        from kalprox.algorithms.proximal_filter import proximal_filter
-        from kalprox.models import Function
-        from kalprox.regularizers import Zero
-        from kalprox.structures import LowRank
-
         require("jax", f"{type(self).__name__} needs")
         self._check_parameters()
         self.center_, self.scale_ = X.mean(axis=0), _positive(X.std(axis=0))
@@ -199,19 +201,19 @@ class _Net(BaseEstimator):
         return self._learn(X.astype(self.center_.dtype), y)
 
     def _learn(self, X: Array, y: Array) -> Self:
-        X, y, state, score = self._scaled(X), self._targets(y), self._state, self._score
+        X, state, score = self._scaled(X), self._state, self._score
+        y, targets = self._targets(y)
         for start in range(0, len(X), _PIECE):
             rows = slice(start, start + _PIECE)
-            predicted = self._in_units(state.predict(X[rows]))
-            score = score.add(predicted, self._in_units(y[rows]))
-            state = self._filter.step(state, X[rows], y[rows])
+            score = score.add(self._in_units(state.predict(X[rows])), y[rows])
+            state = self._filter.step(state, X[rows], targets[rows])
         self._state, self._score = state, score
         self.n_rows_seen_ += len(X)
         return self
 
-    def _in_units(self, found: Any) -> Any:
-        """Return targets, or a prediction of them, in the units in which they were given."""
-        return found
+    def _in_units(self, predicted: Any) -> Any:
+        """Return a prediction of targets in the units in which these were given."""
+        return predicted
 
     def _scaled(self, X: Array) -> Array:
         found: Array = ((X - self.center_) / self.scale_).astype(self.center_.dtype)
@@ -220,7 +222,7 @@ class _Net(BaseEstimator):
     def _predictive(self, X: Any) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[self.center_.dtype])
-        return self._state.predict(self._scaled(X))
+        return self._in_units(self._state.predict(self._scaled(X)))
 
     @property
     def params_(self) -> Any:
@@ -329,7 +331,7 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         std : array of shape (n,)
             Only if `return_std`.
         """
-        found = self._in_units(self._predictive(X))
+        found = self._predictive(X)
         return (found.mean, found.std) if return_std else found.mean
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
@@ -345,10 +347,8 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         -------
         low, high : arrays of shape (n,)
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}.")
-        found = self._in_units(self._predictive(X))
-        return found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
+        check_level(level)
+        return central_interval(self._predictive(X), level)
 
     @property
     def noise_var_(self) -> float:
@@ -361,21 +361,16 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         return X, np.asarray(y, X.dtype)
 
     def _begin(self, X: Array, y: Array) -> None:
-        from kalprox.likelihoods import Gaussian
-
         self._y_center, self._y_scale = y.mean(), _positive(y.std())
-        linear = KalproxRegressor(standardize=True, diagnose=False).fit(X[:_FIRST], self._targets(y[:_FIRST]))
+        linear = KalproxRegressor(standardize=True, diagnose=False).fit(X[:_FIRST], self._targets(y[:_FIRST])[1])
         noise = linear.noise_var_ if len(y) > 1 else np.nan
         self._make(X, 0, Gaussian(), float(np.clip(noise, 0.01, 1.0)) if np.isfinite(noise) else 1.0)
 
-    def _in_units(self, found: Any) -> Any:
-        if isinstance(found, Student):
-            return Student(self._in_units(found.mean), self._y_scale * found.std, found.dof)
-        return self._y_center + self._y_scale * found
+    def _targets(self, y: Array) -> tuple[Array, Array]:
+        return y, ((y - self._y_center) / self._y_scale).astype(y.dtype)
 
-    def _targets(self, y: Array) -> Array:
-        found: Array = ((y - self._y_center) / self._y_scale).astype(y.dtype)
-        return found
+    def _in_units(self, predicted: Any) -> Any:
+        return Student(self._y_center + self._y_scale * predicted.mean, self._y_scale * predicted.std, predicted.dof)
 
 
 class KalproxNetClassifier(ClassifierMixin, _Net):
@@ -485,22 +480,13 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
         return X, y
 
     def _begin(self, X: Array, y: Array) -> None:
-        from kalprox.likelihoods import Bernoulli, Categorical
-
-        classes = np.unique(y)
-        if len(classes) < 2:
-            raise ValueError(f"y must have at least two classes; got one class only, {classes.tolist()}.")
-        self.classes_ = classes
-        outputs = 0 if len(classes) == 2 else len(classes)
+        self.classes_ = checked_classes(y)
+        outputs = 0 if len(self.classes_) == 2 else len(self.classes_)
         self._make(X, outputs, Categorical() if outputs else Bernoulli(), None)
 
-    def _targets(self, y: Array) -> Array:
-        """Return y as 0 and 1, or for more classes as rows with a 1 for the class."""
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(f"y must have only the classes {self.classes_}; it also has {unknown[:5]}.")
-        at, m, dtype = np.searchsorted(self.classes_, y), len(self.classes_), self.center_.dtype
-        return np.eye(m, dtype=dtype)[at] if m > 2 else at.astype(dtype)
+    def _targets(self, y: Array) -> tuple[Array, Array]:
+        targets = class_targets(y, np.zeros(len(y), bool), self.classes_).astype(self.center_.dtype)
+        return targets, targets
 
 
 def _unpickled(kind: type[_Net], fitted: bool) -> _Net:
