@@ -10,7 +10,7 @@ import scipy.sparse
 
 from kalprox.base.arrays import Array, alike, asarray_like, cast_on_jax, is_traced, masked, namespace, pytree, static
 from kalprox.base.checks import all_finite, check_fading, check_finite, check_floating, check_positive
-from kalprox.base.control import compiled, compiled_on_jax, cond, select
+from kalprox.base.control import compiled_on_jax, cond, select
 from kalprox.base.tree import leaf
 from kalprox.information.base import Counted
 from kalprox.information.implicit import pieces
@@ -192,10 +192,6 @@ class Structured(Counted):
         unit = namespace(self.mean).maximum(self.prior_precision, self.least)
         return (diagonal / unit).sum().astype(self.traces.dtype)
 
-    def rss_with(self, more: Array, count: Array, *, bent: bool = False) -> Array:
-        """Return `rss` with the squared errors of so many more rows, which a `bent` model predicts; see `rss_with`."""
-        return rss_with(self.rss, self.rows, 1 + 0 * self.dropped if bent else self.dropped, more, count)
-
     @property
     def _prior_diagonal(self) -> Array:
         return namespace(self.mean).broadcast_to(self.prior_precision, (self.d,))
@@ -246,18 +242,13 @@ def piece_rows(rank: int) -> int:
     return max(_PER_RANK * rank, _FEWEST[rank > 0])
 
 
-def append(info: Structured, rows: Weighed, at: Any = 0, *, bent: bool = False) -> Structured:
+@compiled_on_jax
+def append(info: Structured, rows: Weighed, at: Any = 0, *, bent: Any = False) -> Structured:
     """Return the information with at most `piece_rows` rows, which W has besides its directions; see `settled`.
 
     The targets are those of D (theta - at), so that a linearisation at a point reads D once. It is `bent` if the rows
     are those of a model that is not linear. There must be room for the rows; see `with_room`.
     """
-    step = _append if namespace(info.mean, rows.D) is np else compiled(_append, "bent")
-    found: Structured = step(info, rows, at, bent=bent)
-    return found
-
-
-def _append(info: Structured, rows: Weighed, at: Any, *, bent: bool) -> Structured:
     xp, (W, gram) = namespace(info.mean, rows.D), (info.precision.W, info.precision.gram)
     k, base, root = len(W), info.precision.base, xp.sqrt(rows.weights)
     D, e = root[:, None] * rows.D, root * (rows.targets - product(rows.D, info.mean - at))
@@ -269,9 +260,8 @@ def _append(info: Structured, rows: Weighed, at: Any, *, bent: bool) -> Structur
         needed = (P.rounding > _EXACT) & (P.rounding < _HOPELESS)
         choose = cond if xp is np or G.size > _LARGE else select
         move = choose(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
-    info = replace(
-        info, precision=P, mean=info.mean + move, **_sums(info, rows, (e * c[k:]).sum(), squares_of(D), bent)
-    )
+    sums = _sums(info, rows, (e * c[k:]).sum(), squares_of(D), bent)
+    info = replace(info, precision=P, mean=info.mean + move, **sums)
     return info if info.rank else _truncated(info)
 
 
@@ -281,15 +271,16 @@ def _bordered(gram: Array, new: Array) -> Array:
     return xp.concatenate([xp.concatenate([gram, new[:k].T]), new], axis=1)
 
 
-def _sums(info: Structured, rows: Weighed, rss: Array, diagonal: Array, bent: bool = False) -> dict[str, Array]:
+def _sums(info: Structured, rows: Weighed, rss: Array, diagonal: Array, bent: Any = False) -> dict[str, Array]:
     """Return the sums after rows, given their errors and the diagonal of the precision that they add."""
-    dtype, seen = info.rows.dtype, info.trace(diagonal)
+    xp, dtype, seen = namespace(info.mean), info.rows.dtype, info.trace(diagonal)
     count, more = (a.sum().astype(dtype) for a in (rows.counts, rows.squares))
+    dropped = xp.where(bent, 1, info.dropped)  # of a model that is not linear, the first rows are predicted worse too
     return {
         "rows": info.rows + count,
         "squares": info.squares + more,
-        "rss": info.rss_with(rss.astype(dtype), count, bent=bent),
-        "traces": info.traces + namespace(info.mean).stack([seen, 0 * seen]),
+        "rss": rss_with(info.rss, info.rows, dropped, rss.astype(dtype), count),
+        "traces": info.traces + xp.stack([seen, 0 * seen]),
     }
 
 
@@ -325,23 +316,18 @@ def with_room(info: Structured, b: int) -> Structured:
 
     On JAX arrays there is always room; their directions are truncated in the step that learns rows, see `settled`.
     """
-    if (
-        namespace(info.mean) is not np
-        or not info.rank
-        or len(info.precision.W) + b <= info.rank + piece_rows(info.rank)
-    ):
-        return info
-    return _truncated(info)
+    full = info.rank and len(info.precision.W) + b > info.rank + piece_rows(info.rank)
+    return _truncated(info) if full and namespace(info.mean) is np else info
 
 
 def settled(info: Structured) -> Structured:
     """Return the information after rows in the shape that it had before them, on JAX arrays: with `rank` directions."""
     if namespace(info.mean) is np or len(info.precision.W) <= info.rank:
         return info
-    found: Structured = compiled(_truncated)(info)
-    return found
+    return _truncated(info)
 
 
+@compiled_on_jax
 def _truncated(info: Structured) -> Structured:
     """Return the information with `rank` directions."""
     return _kept(info, truncated(info.precision, info.rank))

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from kalprox.algorithms.refine import refine
 from kalprox.algorithms.state import learned_by, outliers_of
 from kalprox.base.arrays import Array
 from kalprox.base.text import worded
@@ -23,18 +22,18 @@ from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.errors import Estimate
 from kalprox.learning.linearised_belief import contrasts
+from kalprox.learning.passes import refined
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import FIRST_PIECE, Core, check_any_row
-from kalprox.learning.targets import Seen, Targets, check_targets
-from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
+from kalprox.learning.state import FIRST_PIECE, Core
+from kalprox.learning.targets import Targets, check_targets
+from kalprox.learning.weak_prior import coef_regularizer, first_intercept, weak_precisions
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
 from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
-from kalprox.sources.base import MappedSource
 
 _WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
 _NOT_FOUND = (
@@ -112,29 +111,13 @@ class StructuredState(Core):
         cls, settings: Settings, source: Source, start: "StructuredState | None" = None
     ) -> tuple["StructuredState", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X; see `kalprox.refine`."""
-        folded = source.fold(partial(Seen.of, settings))
-        check_any_row(folded.counts)
-        assert folded.total is not None
-        seen = folded.total
-        check_targets(settings, seen.y, seen.y, source)
-        design, rows = Design(), source
-        if settings.function is None:
-            sparse = isinstance(source, ArraySource) and source.keep_sparse
-            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
-            about |= {"outputs": seen.y.outputs, "row_offsets": seen.offsets > 0, "centred": not sparse}
-            design = Design.of_moments(seen.X, **about)
-            rows = _designed(source, design)
-        first = first_theta(settings, design) if start is None else np.asarray(start.data.mean)
-        names = ("gamma", "likelihood", "structure", "weight_kind", "max_passes", "tol")
-        options: dict[str, Any] = {name: getattr(settings, name) for name in names}
-        model, g = design.model(settings.model(design.outputs)), coef_regularizer(settings, design)
-        out = refine(model, g, rows, first, **options)
-        std = np.sqrt(seen.X.squares / seen.X.rows) if settings.function is None else None
-        noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
+        found = refined(settings, source, None if start is None else lambda _: np.asarray(start.data.mean))
+        out, design, data = found.out, found.design, found.out.information
+        noise = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof))
         rss = (data.rows - design.first) * out.noise_var  # so that a stream goes on with this noise variance
         data = replace(data, rss=rss)
-        about_fit = out.passes, out.converged, out.message, std, seen.y.outside
-        return cls(settings, data, design, noise, learned_by(out), *about_fit, seen.X), folded.counts
+        about_fit = out.passes, out.converged, out.message, found.column_std, found.seen.y.outside
+        return cls(settings, data, design, noise, learned_by(out), *about_fit, found.seen.X), found.counts
 
     def learn(self, block: Block) -> "StructuredState":
         """Learn a block in one pass; the mean is exact for the precision before each piece of its rows.
@@ -160,7 +143,8 @@ class StructuredState(Core):
             if not converged:
                 about |= {"fit_converged": False, "message": _NOT_FOUND}
         found = replace(state, data=data, **about)
-        return replace(found, noise_found=found._noise_of_stream())
+        noise = noise_of(data, found.belief.likelihood, settings.gamma, fitted=float(found.fixed.first))
+        return replace(found, noise_found=noise)  # the first row fits the intercept without an error
 
     def _centred(self, seen: Moments, block: Block) -> "StructuredState":
         """Return the state with the columns centred at their mean in all rows and a block, if that is far away.
@@ -218,13 +202,6 @@ class StructuredState(Core):
         if block.offset is None:
             return Rows(inputs, block.y, weights, counts, 0 * ones)
         return Rows(inputs[:, : self.fixed.size], block.y, weights, counts, block.offset)
-
-    def _noise_of_stream(self) -> Noise:
-        """Return the noise variance; one that is learned is a mean square of the errors of predictions."""
-        settings, likelihood, data = self.settings, self.belief.likelihood, self.data
-        if settings.gamma is not None or not likelihood.learns_noise:
-            return Noise.known(settings.gamma or 1.0)
-        return noise_of(data, likelihood, fitted=float(self.fixed.first))  # by the first row: the intercept
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.
@@ -361,14 +338,3 @@ class StructuredBelief(Belief):
         """Return the output of the model at the estimate, and its Jacobian by its products."""
         J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
         return J.value(), J
-
-
-def _designed(source: Source, design: Design) -> Source:
-    """Return a source of the inputs of h. Those of a sparse X are made once, and not in every pass."""
-    if not isinstance(source, ArraySource) or not source.keep_sparse:
-        return MappedSource(source, design.block)
-    about: dict[str, Any] = {
-        name: getattr(source.rows, name) for name in ("counts", "squares", "groups", "times", "noise")
-    }
-    X = design.rows(source.X, source.offset)
-    return ArraySource(X, source.y, source.weights, keep_sparse=True, **about)
