@@ -131,28 +131,19 @@ def minimiser(
         Of positive weight.
     """
     D, w, everywhere = rows.D, rows.weights, np.ones(data.d, bool)
-    theta, precisions, bend = data.mean, 1 / data.variances(), w
-    apply, mean = _with_correlations(before, D, w), before.mean
+    apply, mean, precisions = _with_correlations(before, D, w), before.mean, 1 / data.variances()
     if shift is not None:
         apply, mean = _shifted(apply, shift), moved_intercept(mean, shift)
 
-    def objective(theta: Array) -> float:
-        losses, away = likelihood.loss(rows.y, rows.outputs(theta)), theta - mean
-        return _or_infinite(w @ losses + away @ apply(away) / 2)
+    def step(theta: Array, slope: Array, bend: Array) -> tuple[Array, Any]:
+        H = Operator(lambda v: apply(v) + D.T @ (w * bend * (D @ v)), precisions, data.solve)
+        move, _ = conjugate_gradients(H, apply(mean - theta) - D.T @ (w * slope), everywhere, _SHARE, _PRODUCTS)
+        return move, 0.0 if likelihood.quadratic else np.sqrt((move**2 * precisions).max())
 
-    H = Operator(lambda v: apply(v) + D.T @ (w * bend * (D @ v)), precisions, data.solve)
-    here = objective(theta)
-    for _ in range(_STEPS):
-        slope, *_, bend = _slope_and_bends(likelihood, rows.y, rows.outputs(theta))
-        downhill = apply(mean - theta) - D.T @ (w * slope)
-        step, _ = conjugate_gradients(H, downhill, everywhere, _SHARE, _PRODUCTS)
-        size, there = _descended(objective, theta, step, here)
-        if not np.isfinite(there) or there > here + _ROUNDING * abs(here):
-            return theta, False
-        theta, here = theta + size * step, there
-        if size == 1 and (likelihood.quadratic or (step**2 * precisions <= _GOOD**2).all()):
-            return theta, True
-    return theta, False
+    def beyond(theta: Array) -> Any:
+        return (theta - mean) @ apply(theta - mean) / 2
+
+    return _descended(likelihood, rows, data.mean, rows.outputs, beyond, step, _GOOD)
 
 
 def _with_correlations(before: Structured, D: Any, weights: Array) -> Product:
@@ -238,46 +229,66 @@ def _products(P: PlusLowRank, D: Any) -> Array:
 def _minimiser(likelihood: Likelihood, rows: Rows, f0: Array, G: Array, c: Array) -> tuple[Array, bool]:
     """Return c of the minimiser of the loss of rows plus 1/2 c'Gc, where f = f0 + G c, and whether it was found.
 
-    At the minimiser c + w loss'(f) is zero. A step of Newton's method is halved until the objective does not grow.
+    At the minimiser c + w loss'(f) is zero.
     """
-    y, w, spread = rows.y, rows.weights, np.maximum(G.diagonal(), 0.0)
+    w, spread, one = rows.weights, np.maximum(G.diagonal(), 0.0), np.eye(len(c))
 
-    def objective(c: Array) -> float:
-        Gc = G @ c
-        return _or_infinite((w * likelihood.loss(y, f0 + Gc)).sum() + c @ Gc / 2)
+    def step(c: Array, slope: Array, bend: Array) -> tuple[Array, Any]:
+        move = np.linalg.solve(one + (w * bend)[:, None] * G, -(c + w * slope))
+        return move, (np.abs(G @ move) / np.sqrt(spread / (1 + w * bend * spread) + _TINY)).max()
 
-    here, moved = objective(c), np.full(len(c), np.inf)
-    for _ in range(_STEPS):
-        slope, *bends = _slope_and_bends(likelihood, y, f0 + G @ c)
-        for bend in bends:
-            step = np.linalg.solve(np.eye(len(c)) + (w * bend)[:, None] * G, -(c + w * slope))
-            moved, there = np.abs(G @ step), objective(c + step)
-            if there <= here + _ROUNDING * abs(here):
-                break
-        if not np.isfinite(moved).all():
-            return c, False
-        size, there = _descended(objective, c, step, here, there)
-        if there > here + _ROUNDING * abs(here):
-            break
-        c, here = c + size * step, there
-        moved = moved / np.sqrt(spread / (1 + w * bend * spread) + _TINY)
-        if size == 1 and (moved <= _CLOSE).all():
-            break
-    return c, bool((moved <= _GOOD).all())
-
-
-def _or_infinite(total: Any) -> float:
-    return float(total) if np.isfinite(total) else np.inf
+    return _descended(likelihood, rows, c, lambda c: f0 + G @ c, lambda c: c @ (G @ c) / 2, step)
 
 
 def _descended(
-    objective: Callable[[Array], float], at: Array, step: Array, here: float, there: float | None = None
-) -> tuple[float, float]:
-    """Return the share of a step with which the objective does not grow, halved up to 40 times, and its value there."""
-    there = objective(at + step) if there is None else there
-    enough = np.asarray(here + _ROUNDING * abs(here))
-    size, there = halved(np, lambda size: objective(at + size * step), np.ones(()), there, enough, _HALVINGS)
-    return float(size), there
+    likelihood: Likelihood,
+    rows: Rows,
+    at: Array,
+    outputs: Callable[[Array], Array],
+    beyond: Callable[[Array], Any],
+    step: Callable[[Array, Array, Array], tuple[Array, Any]],
+    close: float = _CLOSE,
+) -> tuple[Array, bool]:
+    """Return the minimiser of the loss of rows plus a function, found by Newton's method, and whether it was found.
+
+    A step is halved until the objective does not grow.
+
+    Parameters
+    ----------
+    at : array
+        Where the search begins, in some coordinates.
+    outputs, beyond : callable
+        Return the predictors of the rows, and the value of the function, which is quadratic.
+    step : callable
+        Returns a step, given the slopes and curvatures of the losses, and its length in standard deviations.
+    close : float
+        The length of the last step.
+    """
+
+    def objective(at: Array) -> Array:
+        total = rows.weights @ likelihood.loss(rows.y, outputs(at)) + beyond(at)
+        return np.where(np.isfinite(total), total, np.inf)
+
+    here, length = objective(at), np.inf
+    for _ in range(_STEPS):
+        enough = here + _ROUNDING * abs(here)
+        slope, *bends = _slope_and_bends(likelihood, rows.y, outputs(at))
+        for bend in bends:
+            move, length = step(at, slope, bend)
+            there = objective(at + move)
+            if there <= enough:
+                break
+        if not np.isfinite(length):
+            return at, False
+        size, there = halved(
+            np, lambda size, at=at, move=move: objective(at + size * move), np.ones(()), there, enough, _HALVINGS
+        )
+        if there > enough:
+            break
+        at, here = at + size * move, there
+        if size == 1 and length <= close:
+            break
+    return at, bool(length <= _GOOD)
 
 
 def _slope_and_bends(likelihood: Likelihood, y: Array, f: Array) -> tuple[Array, ...]:
