@@ -13,9 +13,7 @@ import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable
-from kalprox.large.block_diagonal import BlockDiagonal
-from kalprox.large.information import noise_of_predictions, rss_with
-from kalprox.large.low_rank import PlusLowRank
+from kalprox.large.information import diagonal, noise_of_predictions, rss_with
 from kalprox.large.state import StructuredState
 from kalprox.learning.design import Moments
 from kalprox.learning.innovations import Innovations
@@ -174,10 +172,9 @@ class DiagonalRows(LiveRows):
         return self._scored
 
     def _learned(self) -> StructuredState:
-        base = PlusLowRank.of(BlockDiagonal(self.p.copy()), np.zeros((0, len(self.p))))
         rows, squares, rss = (np.asarray(one) for one in self.sums[:3])
         sums: dict[str, Any] = {"rows": rows, "squares": squares, "rss": rss, "traces": self.sums[3:].copy()}
-        data = replace(self.state.data, precision=base, mean=self.m.copy(), **sums)
+        data = replace(self.state.data, precision=diagonal(self.p.copy()), mean=self.m.copy(), **sums)
         total, squared = self.moments[:, self.first :]
         mean = total / (self.weight or 1.0)
         seen = Moments(self.weight, mean, np.maximum(squared - self.weight * mean**2, 0.0))

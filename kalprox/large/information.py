@@ -358,12 +358,13 @@ def _fold_sparse(info: Structured, rows: Weighed) -> Structured:
     whole = {"prior_mean": info.prior_mean, "prior_precision": info.prior_precision}
     for piece, columns, D in pieces:  # which tell nothing about other columns
         part = {"mean": mean[columns], "prior_precision": prior[columns]}
-        info = replace(info, precision=_diagonal(p[columns]), **part).fold(D, *piece[1:])
+        info = replace(info, precision=diagonal(p[columns]), **part).fold(D, *piece[1:])
         p[columns], mean[columns] = info.precision.base.p, info.mean
-    return replace(info, precision=_diagonal(p), mean=mean, **whole)
+    return replace(info, precision=diagonal(p), mean=mean, **whole)
 
 
-def _diagonal(p: Array) -> PlusLowRank:
+def diagonal(p: Array) -> PlusLowRank:
+    """Return diag(p), without directions."""
     return PlusLowRank.of(BlockDiagonal(p), np.zeros((0, len(p))))
 
 

@@ -189,14 +189,6 @@ class StructuredFactor:
         return self.precision.d
 
     @property
-    def free(self) -> Array | None:
-        return None if self.held is None else np.flatnonzero(~np.asarray(self.held))
-
-    @property
-    def rank(self) -> int:
-        return self.d if self.held is None else int((~np.asarray(self.held)).sum())
-
-    @property
     def _fades(self) -> bool:
         fading = concrete(self.fading)  # of a program that is traced it is not known
         return fading is None or bool((fading != 1).any())
@@ -221,14 +213,6 @@ class StructuredFactor:
         xp, dtype = namespace(self.precision.W), self.precision.W.dtype
         c = xp.asarray(self.fading, dtype)
         return xp.sqrt(c), xp.sqrt(1 - c)
-
-    def undetermined(self, D: Array) -> Array:
-        """Return which rows have an infinite variance: none."""
-        return np.zeros(len(D), bool)
-
-    def along_null(self, D: Array) -> Array:
-        """Return the coordinates of the rows along undetermined directions, of which there are none."""
-        return D[:, :0]
 
     def variances(self) -> Array:
         """Return the diagonal of the covariance, shape (d,)."""
