@@ -7,8 +7,8 @@ method with a line search finds them; for the L1 norm, the elastic net and bound
 bounds of t(u) are exact.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from kalprox.large.block_diagonal import BlockDiagonal, Layout
 from kalprox.large.low_rank import PlusLowRank, combined
 from kalprox.regularizers import Regularizer
 from kalprox.regularizers.base import Pieces
+from kalprox.solvers.newton import damped
 from kalprox.solvers.prox import Prox
 from kalprox.solvers.squares import default_tol
 from kalprox.solvers.terms import GroupTerms, Terms, terms_of
@@ -26,6 +27,7 @@ _HALVINGS = 40
 _SETTLED = 1e-12  # a relative change of the estimate that is rounding error
 _CLOSE = 1e-9  # a relative gradient from which on a step that does not halve it is rounding
 _ARMIJO = 1e-4
+_TINY = float(np.finfo(float).tiny)
 _DENSE_ROWS = 4096  # rows of dense blocks that a metric with kinks may have
 
 
@@ -57,7 +59,8 @@ def minimise(P: PlusLowRank, m: Array, g: Regularizer, start: Array | None = Non
         theta = m - with_curvature(P, g, m).solve(g.grad(m))
         return _answer(P, m, g, theta, xp.asarray(1))
     if g.smooth and g.separable:
-        return _answer(P, m, g, *_newton(P, m, g, m if start is None else start))
+        theta, steps = _newton(P, m, g, m if start is None else start)
+        return _answer(P, m, g, theta, xp.asarray(steps))
     if is_traced(P, m, g):
         raise TypeError(f"The proximal step of {type(g).__name__} depends on values and cannot be traced by JAX.")
     if g.tangent(m) is not g:
@@ -157,31 +160,22 @@ def _answer(P: PlusLowRank, m: Array, g: Regularizer, theta: Array, steps: Array
     return Prox(theta, g.free(theta), residual, steps, residual <= default_tol(m.dtype))
 
 
-def _newton(P: PlusLowRank, m: Array, g: Regularizer, start: Array) -> tuple[Array, Any]:
-    """Minimise for a smooth separable g, from `start` or from m, whichever is better."""
-    xp = namespace(P, m)
+def _newton(P: PlusLowRank, m: Array, g: Regularizer, start: Array) -> tuple[Array, int]:
+    """Minimise for a smooth separable g, from `start` or m, whichever is better; return the number of steps, too."""
+    eps = float(np.finfo(np.dtype(m.dtype)).eps)
 
-    def value(t: Array) -> Array:
-        return ((t - m) * P.apply(t - m)).sum() / 2 + g.value(t)
+    def value(t: Array) -> float:
+        return float(((t - m) * P.apply(t - m)).sum() / 2 + g.value(t))
 
-    theta = start if float(value(start)) < float(value(m)) else m
-    here, eps = float(value(theta)), float(np.finfo(np.dtype(m.dtype)).eps)
-    for step in range(_STEPS):
-        gradient = P.apply(theta - m) + g.grad(theta)
-        p = -P.with_base(P.base.plus_diagonal(diagonal_hessian(g, theta))).solve(gradient)
-        slope, size = float((gradient * p).sum()), 1.0
-        for _ in range(_HALVINGS):
-            trial = theta + size * p
-            there = float(value(trial))
-            if there <= here + _ARMIJO * size * slope + 4 * eps * abs(here):
-                break
-            size /= 2
-        else:
-            return theta, xp.asarray(step)
-        theta, before, here = trial, here, there
-        if -slope <= 4 * eps * abs(here) and before - here <= 4 * eps * abs(here):
-            return theta, xp.asarray(step + 1)
-    return theta, xp.asarray(_STEPS)
+    def steps(t: Array) -> Iterator[tuple[Array, float]]:
+        gradient = P.apply(t - m) + g.grad(t)
+        p = -P.with_base(P.base.plus_diagonal(diagonal_hessian(g, t))).solve(gradient)
+        slope = float((gradient * p).sum())
+        yield p, (max(-slope, 0.0) / max(abs(value(t)), _TINY)) ** 0.5
+
+    first = start if value(start) < value(m) else m
+    theta, _, count = damped(value, steps, first, (4 * eps) ** 0.5, 4 * eps)
+    return theta, count
 
 
 def _root(

@@ -22,17 +22,14 @@ from kalprox.large.information import Structured, piece_rows
 from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
-from kalprox.solvers.newton import halved
+from kalprox.solvers.newton import damped
 
 _PIECE = 256  # rows whose minimiser is found together, unless dense ones would take more than
 _BYTES = 1 << 27
-_STEPS = 100  # of Newton's method; 4 to 8 are usual, and counts far below what was predicted take one for each factor e
-_HALVINGS = 40  # of a step that does not descend
 _CLOSE = 1e-4  # the change of an output, in units of its standard deviation, that ends the search
 _GOOD = 0.01  # the change at which the minimiser counts as found
 _SHARE, _PRODUCTS = 1e-6, 500  # what conjugate gradients leave of a residual, and how many products they may take
 _CONSTANT = 1e-9  # the variance of a column, relative to its mean square, that is rounding error
-_ROUNDING = 1e-12  # relative to the objective
 _TINY = float(np.finfo(float).tiny)
 _VAGUE = 20.0  # the variance of a predictor from which on its row says nothing about a dispersion
 
@@ -143,7 +140,7 @@ def minimiser(
     def beyond(theta: Array) -> Any:
         return (theta - mean) @ apply(theta - mean) / 2
 
-    return _descended(likelihood, rows, data.mean, rows.outputs, beyond, step, _GOOD)
+    return _newton(likelihood, rows, data.mean, rows.outputs, beyond, step, _GOOD)
 
 
 def _with_correlations(before: Structured, D: Any, weights: Array) -> Product:
@@ -237,10 +234,10 @@ def _minimiser(likelihood: Likelihood, rows: Rows, f0: Array, G: Array, c: Array
         move = np.linalg.solve(one + (w * bend)[:, None] * G, -(c + w * slope))
         return move, (np.abs(G @ move) / np.sqrt(spread / (1 + w * bend * spread) + _TINY)).max()
 
-    return _descended(likelihood, rows, c, lambda c: f0 + G @ c, lambda c: c @ (G @ c) / 2, step)
+    return _newton(likelihood, rows, c, lambda c: f0 + G @ c, lambda c: c @ (G @ c) / 2, step)
 
 
-def _descended(
+def _newton(
     likelihood: Likelihood,
     rows: Rows,
     at: Array,
@@ -249,46 +246,29 @@ def _descended(
     step: Callable[[Array, Array, Array], tuple[Array, Any]],
     close: float = _CLOSE,
 ) -> tuple[Array, bool]:
-    """Return the minimiser of the loss of rows plus a function, found by Newton's method, and whether it was found.
-
-    A step is halved until the objective does not grow.
+    """Return the minimiser of the loss of rows plus a quadratic function, and whether it was found.
 
     Parameters
     ----------
     at : array
         Where the search begins, in some coordinates.
     outputs, beyond : callable
-        Return the predictors of the rows, and the value of the function, which is quadratic.
+        Return the predictors of the rows, and the value of the function.
     step : callable
         Returns a step, given the slopes and curvatures of the losses, and its length in standard deviations.
     close : float
         The length of the last step.
     """
 
-    def objective(at: Array) -> Array:
-        total = rows.weights @ likelihood.loss(rows.y, outputs(at)) + beyond(at)
-        return np.where(np.isfinite(total), total, np.inf)
+    def objective(at: Array) -> Any:
+        return rows.weights @ likelihood.loss(rows.y, outputs(at)) + beyond(at)
 
-    here, length = objective(at), np.inf
-    for _ in range(_STEPS):
-        enough = here + _ROUNDING * abs(here)
+    def steps(at: Array) -> Iterator[tuple[Array, Any]]:
         slope, *bends = _slope_and_bends(likelihood, rows.y, outputs(at))
-        for bend in bends:
-            move, length = step(at, slope, bend)
-            there = objective(at + move)
-            if there <= enough:
-                break
-        if not np.isfinite(length):
-            return at, False
-        size, there = halved(
-            np, lambda size, at=at, move=move: objective(at + size * move), np.ones(()), there, enough, _HALVINGS
-        )
-        if there > enough:
-            break
-        at, here = at + size * move, there
-        if size == 1 and length <= close:
-            break
-    return at, bool(length <= _GOOD)
+        return (step(at, slope, bend) for bend in bends)
+
+    at, length, _ = damped(objective, steps, at, close)
+    return at, length <= _GOOD
 
 
 def _slope_and_bends(likelihood: Likelihood, y: Array, f: Array) -> tuple[Array, ...]:

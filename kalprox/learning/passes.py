@@ -62,7 +62,8 @@ def refined(settings: Settings, source: Source, start: Callable[[Design], Array]
         X = design.rows(source.X, source.offset)
         rows = ArraySource(X, source.y, source.weights, keep_sparse=True, **of_rows)
     first = first_theta(settings, design) if start is None else start(design)
-    model, prior = design.model(settings.model(design.outputs)), sums_to_zero(settings, design, seen.X)
+    model = design.model(settings.model(design.outputs))
+    prior = sums_to_zero(settings, design, seen.X) if settings.structure is None else None  # a matrix, if there is one
     names = ("gamma", "likelihood", "structure", "weight_kind", "max_passes", "tol")
     options: dict[str, Any] = {name: getattr(settings, name) for name in names}
     out = refine(model, coef_regularizer(settings, design), rows, first, prior=prior, **options)

@@ -3,7 +3,7 @@
 The Hessian is factored by QR of R and the root of Hess g, so that R is never squared.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -177,3 +177,58 @@ def halved(
 
     found: tuple[Array, Array] = while_loop(xp, beyond, half, (one, whole))
     return found
+
+
+def damped(
+    objective: Callable[[Array], Any],
+    steps: Callable[[Array], Iterable[tuple[Array, Any]]],
+    at: Array,
+    close: float,
+    rounding: float = 1e-12,
+) -> tuple[Array, float, int]:
+    """Minimise a function on the host by steps of Newton's method, each halved until the function does not grow.
+
+    Parameters
+    ----------
+    objective : callable
+        Returns the value at a point.
+    steps : callable
+        Returns steps from a point, each with its length, in units in which `close` is. The first one with which the
+        function does not grow is taken, and otherwise the last.
+    at : array
+        Where the search begins.
+    close : float
+        The length of the last step.
+    rounding : float
+        The rounding error of a value, relative to it.
+
+    Returns
+    -------
+    at : array
+        The minimiser, if the length is small.
+    length : float
+        That of the last step.
+    count : int
+        The number of steps.
+    """
+
+    def value(at: Array) -> float:
+        found = float(objective(at))
+        return found if np.isfinite(found) else np.inf
+
+    here, count, length = value(at), 0, np.inf
+    while count < _MAX_NEWTON and np.isfinite(here):
+        enough, count = here + rounding * abs(here), count + 1
+        for move, size in steps(at):
+            share, length, there = 1.0, size, value(at + move)
+            if there <= enough:
+                break
+        while there > enough and share > 0.5**_MAX_SEARCH:
+            share /= 2
+            there = value(at + share * move)
+        if there > enough:
+            break
+        at, here = at + share * move, there
+        if share == 1 and length <= close:
+            break
+    return at, float(length), count

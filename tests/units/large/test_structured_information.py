@@ -235,7 +235,7 @@ def test_jax_arrays_give_the_same_and_compile_once(structure):
 def _compiled_append():
     from kalprox.base.control import compiled
 
-    return compiled(structured._append)
+    return compiled(structured.append.__wrapped__)
 
 
 @pytest.mark.slow
