@@ -277,11 +277,11 @@ class FitRun(ABC):
         since = 0
         for block in self.job.table.blocks_ahead(cursor):
             self.take(block, number)
+            self.share = self.job.table.done(block.place.cursor)
             yield block
             since += block.read
             saved = since >= self.job.every and save(block.place.cursor)
             since = 0 if saved else since
-            self.share = self.job.table.done(block.place.cursor)
             self.report(saved=saved)
 
     def score(self) -> dict[str, Any]:
@@ -309,12 +309,10 @@ class FitRun(ABC):
         """Raise SourceError if a class of the target has no good row, once all rows have been read."""
         columns = self.job.table.columns
         if empty := [name for name, n in self.record.quality.class_rows(columns.classes).items() if n == 0]:
-            raise SourceError(
-                worded(
-                    "No good row has the class {} of column {}: nothing can be learned about it. Correct its rows, if "
-                    "they were refused, or list the other classes with {classes}.",
-                    *map(repr, (empty[0], columns.target)),
-                )
+            raise SourceError.worded(
+                "No good row has the class {} of column {}: nothing can be learned about it. Correct its rows, if "
+                "they were refused, or list the other classes with {classes}.",
+                *map(repr, (empty[0], columns.target)),
             )
 
 
@@ -365,7 +363,8 @@ class StreamingRun(FitRun):
     def _learn(self, block: Block) -> None:
         """Learn a block. Its outliers go to the log, if there is one, and its errors to the history."""
         learner = self.learner
-        self.learned, self.end = learner.n_rows, learner.n_rows + len(block)
+        self.learned, end = learner.n_rows, learner.n_rows + len(block)
+        self.expected = int(end / self.share) if self.share else end
         self.sums = history_sums(learner.score) if learner.is_fitted else np.zeros(3)
         if self.log is not None:
             self.log.expect(block)
@@ -392,7 +391,7 @@ class StreamingRun(FitRun):
         while start < len(piece):
             stop = len(piece)
             if found.given is None:  # innovations of a bank are not cut
-                stop = min(stop, start + history.until_next(self.learned, self.end - self.learned))
+                stop = min(stop, start + history.until_next(self.learned, self.expected - self.learned))
             part, some = piece.part(start, stop), found.part(start, stop) if stop - start < len(piece) else found
             rows = part if settings.fills_gaps else replace(part, X=None)  # without which scores are faster
             scored = none.scored(settings, rows, some, settings.counts(part.weights))
