@@ -238,7 +238,7 @@ def _run(
     """Run a fit, write its model, and say what came of it, and what was `found` in the columns."""
     from kalprox.cli.terminal import Reporter, end_strictly, events_of
 
-    with Reporter(command, quiet=quiet, events=events, total=job.table.size().rows) as reporter:
+    with Reporter(command, quiet=quiet, events=events, total=job.table.known_rows()) as reporter:
         fitted = replace(job, watch=reporter.progress).run(out)
         learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
         score, headline = learner.score, fitted.headline()

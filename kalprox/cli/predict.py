@@ -128,7 +128,7 @@ def predict(
         )
     found = table.found()
     silent = quiet or str(out) == "-"
-    with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
+    with Reporter("predict", quiet=silent, events=events, total=table.known_rows()) as reporter:
         bad = Quarantine(quarantine, given["max_bad"])
         quality = job.predict(
             fitted,

@@ -13,11 +13,9 @@ from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from kalprox.base.control import import_jax
 from kalprox.models import GLM, Linear, Model, Offset
-from kalprox.sources.base import Block, Counts, Folded, Passes
+from kalprox.sources.base import Block, ColumnSums, Counts, Folded, Passes
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import NO_NOTES, BadRow, Notes, Quarantine
 
@@ -103,24 +101,18 @@ class PartitionSummary:
         The number of good rows of positive weight.
     bad : tuple of BadRow
         The bad rows, in the order of reading.
-    low, high, total : tuple of float
-        Minimum, maximum and sum of each column of X over the good rows. Empty where there is no good row, or where X
-        is not a matrix.
     notes : Notes
         What must be said about the cells of the partition.
-    targets : tuple of float
-        Sum of each column of y over the good rows.
+    columns : ColumnSums
+        The minimum, the maximum and the sum of each column over the good rows.
     """
 
     name: str
     read: int = 0
     good: int = 0
     bad: tuple[BadRow, ...] = ()
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    total: tuple[float, ...] = ()
     notes: Notes = NO_NOTES
-    targets: tuple[float, ...] = ()
+    columns: ColumnSums = field(default_factory=ColumnSums)
 
     @property
     def counts(self) -> Counts:
@@ -266,8 +258,7 @@ def fold_partition(partition: Partition, index: int, part: Part[Any]) -> Partial
     """Fold one partition on the machine where this runs."""
     total, counts = None, Counts()
     bad: list[BadRow] = []
-    notes = NO_NOTES
-    low = high = sums = targets = None
+    notes, columns = NO_NOTES, ColumnSums()
     part = unpacked(part)
     if _holds_traced_model(part):
         import_jax("kalprox.models.Function needs")  # before a thread of another partition starts the import
@@ -280,14 +271,8 @@ def fold_partition(partition: Partition, index: int, part: Part[Any]) -> Partial
                 continue
             value = _with_note(partition.name, part, block)
             total = value if total is None else total + value
-            if block.X.ndim == 2:
-                (smallest, largest), sum_ = block.ranges(), np.ones(len(block)) @ block.X
-                low = smallest if low is None else np.minimum(low, smallest)
-                high = largest if high is None else np.maximum(high, largest)
-                sums = sum_ if sums is None else sums + sum_
-                targets = block.target_sums() if targets is None else targets + block.target_sums()
-    low, high, sums, targets = (() if a is None else tuple(a.tolist()) for a in (low, high, sums, targets))
-    summary = PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), low, high, sums, notes, targets)
+            columns = columns + ColumnSums.of(block)
+    summary = PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), notes, columns)
     return PartialFold(total, {index: summary})
 
 

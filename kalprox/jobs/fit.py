@@ -103,7 +103,9 @@ class PassesRun(FitRun):
         if number == 0:
             quality = self.record.quality
             for index in sorted(self.summaries):
-                quality = quality.after_partition(self.summaries[index], ranges=self.job.table.samples)
+                one = self.summaries[index]
+                columns = one.columns if self.job.table.samples else replace(one.columns, low=(), high=())
+                quality = quality.after_rows(one.bad, one.read, one.notes, columns)
             self.record = replace(self.record, quality=quality)
         self.check_classes()
         if self._can_be_saved(number, folded.total):

@@ -7,18 +7,16 @@ or checkpoint says about a table is checked before objects are made of it.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from kalprox.base.tree import expect
 from kalprox.calibration import Calibration
 from kalprox.sources import Block
+from kalprox.sources.base import ColumnSums
 from kalprox.sources.columns import Columns, TableColumns
 from kalprox.sources.quarantine import BadRow, Notes, Reason
-
-if TYPE_CHECKING:
-    from kalprox.engines import PartitionSummary
 
 _MAX_POINTS = 64  # of an error history; when it is full, every other point is dropped
 _FIRST_STRIDE = 8
@@ -132,59 +130,41 @@ class DataQuality:
 
     def after(self, block: Block, *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more block; without `ranges`, which are values of rows, only with sums."""
-        new = self._with_bad(list(block.bad), block.read, block.notes)
-        if len(block) == 0:
-            return new
-        if hasattr(block.X, "toarray"):  # many columns, of which most are 0
-            return new if block.y is None else new._with_targets(block.target_sums())
-        low, high = block.ranges() if ranges else ([], [])
-        new = new if block.y is None else new._with_targets(block.target_sums())
-        total = np.ones(len(block)) @ block.X
-        if np.isnan(total).any():
-            low, high, total = _with_gaps(block.X, ranges=ranges)
-        return new._with_ranges(low, high, total)
+        return self.after_rows(block.bad, block.read, block.notes, ColumnSums.of(block, ranges=ranges))
 
-    def after_partition(self, summary: "PartitionSummary", *, ranges: bool = True) -> "DataQuality":
-        """Return the data quality after one more partition; see `after`."""
-        new = self._with_bad(list(summary.bad), summary.read, summary.notes)
-        low, high = (summary.low, summary.high) if ranges else ((), ())
-        new = new._with_targets(summary.targets)
-        return new._with_ranges(low, high, summary.total) if summary.total else new
+    def after_rows(self, bad: Sequence[BadRow], read: int, notes: Notes, columns: ColumnSums) -> "DataQuality":
+        """Return the data quality after more rows, of which some are bad, with the sums of the others."""
+        reasons: dict[str, dict[str, int]] = {}
+        for row in bad:
+            of_column = reasons.setdefault(row.column, {})
+            of_column[str(row.reason)] = of_column.get(str(row.reason), 0) + 1
+        first = [asdict(row) for row in bad[:_MAX_EXAMPLES]]
+        return self._plus(DataQuality(read, len(bad), reasons, first, notes=notes), columns)
 
     def merge(self, other: "DataQuality") -> "DataQuality":
         """Return the data quality of the rows of both."""
-        new = replace(
+        new = self._plus(other, other._columns)
+        if not other.total and other.read > other.bad:  # of rows without a record, sums and ranges are not known
+            new = replace(new, low=[], high=[], total=[], targets=[])
+        flagged = None if self.outliers is None or other.outliers is None else self.outliers + other.outliers
+        return replace(new, outliers=flagged)
+
+    def _plus(self, other: "DataQuality", columns: ColumnSums) -> "DataQuality":
+        """Return the data quality with the rows of another one, whose columns have these sums."""
+        both = self._columns + columns
+        return replace(
             self,
             read=self.read + other.read,
             bad=self.bad + other.bad,
             reasons=_added(self.reasons, other.reasons),
             first=(self.first + other.first)[:_MAX_EXAMPLES],
             notes=self.notes + other.notes,
-            outliers=None if self.outliers is None or other.outliers is None else self.outliers + other.outliers,
+            **{one.name: np.asarray(getattr(both, one.name), float).tolist() for one in fields(ColumnSums)},
         )
-        if not other.total and other.read > other.bad:  # of rows without a record, sums and ranges are not known
-            return replace(new, low=[], high=[], total=[], targets=[])
-        new = new._with_targets(other.targets)
-        return new._with_ranges(other.low, other.high, other.total) if other.total else new
 
-    def _with_bad(self, bad: list[BadRow], read: int, notes: Notes) -> "DataQuality":
-        new = replace(self, read=self.read + read, notes=self.notes + notes)
-        if not bad:
-            return new
-        counts: dict[str, dict[str, int]] = {}
-        for row in bad:
-            of_column = counts.setdefault(row.column, {})
-            of_column[str(row.reason)] = of_column.get(str(row.reason), 0) + 1
-        first = self.first + [asdict(row) for row in bad[: _MAX_EXAMPLES - len(self.first)]]
-        reasons = _added(self.reasons, counts)
-        return replace(new, bad=self.bad + len(bad), reasons=reasons, first=first)
-
-    def _with_targets(self, sums: Any) -> "DataQuality":
-        """Return the data quality with the sums of y of more rows, if there are any."""
-        if not len(sums):
-            return self
-        total = np.add(self.targets, sums) if self.targets else np.asarray(sums, float)
-        return replace(self, targets=total.tolist())
+    @property
+    def _columns(self) -> ColumnSums:
+        return ColumnSums(self.low, self.high, self.total, self.targets)
 
     def class_rows(self, classes: Sequence[str]) -> dict[str, int]:
         """Return the number of good rows of each class of the target; none if it is not known."""
@@ -207,27 +187,6 @@ class DataQuality:
         return (
             self.read - self.bad - unlabelled + sum(self.reasons.get("", {}).get(reason, 0) for reason in _WHOLE_FILES)
         )
-
-    def _with_ranges(self, low: Any, high: Any, total: Any) -> "DataQuality":
-        if self.total:
-            known = bool(self.low) and len(low) > 0
-            low, high = (np.minimum(self.low, low), np.maximum(self.high, high)) if known else ([], [])
-            total = np.add(self.total, total)
-        low, high, total = (np.asarray(a, float).tolist() for a in (low, high, total))
-        return replace(self, low=low, high=high, total=total)
-
-
-def _with_gaps(X: np.ndarray, *, ranges: bool) -> tuple[Any, Any, np.ndarray]:
-    """Return the ranges and the sum of each column; a missing value counts as the mean of the others in the sum.
-
-    The ends of the range of a column without any value are infinite, the smaller one being the larger.
-    """
-    known = ~np.isnan(X)
-    filled, count = np.where(known, X, 0.0), known.sum(axis=0)
-    total = filled.sum(axis=0) * len(X) / np.maximum(count, 1)
-    if not ranges:
-        return [], [], total
-    return np.where(known, X, np.inf).min(axis=0), np.where(known, X, -np.inf).max(axis=0), total
 
 
 def _added(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
@@ -297,7 +256,7 @@ def checked_record(data: Any, columns: TableColumns) -> FitRecord:
     expect(len(quality.low) == len(quality.high) and len(quality.low) in (0, len(quality.total)))  # 0: no samples
     expect(len(quality.total) in (0, len(columns.names)))
     expect(len(quality.targets) in (0, len(columns.classes) if len(columns.classes) > 2 else 1))
-    _check_bad_rows(quality.first)
+    from_json(list[BadRow], quality.first)
     expect(np.isfinite([*quality.total, *quality.targets, *history.squares]).all())
     expect(not np.isnan([*quality.low, *quality.high]).any())  # infinite for a column without values
     one_hot = {**columns.categorical, **columns.hashed}
@@ -312,7 +271,7 @@ def checked_state(state: Any, columns: TableColumns) -> tuple[FitRecord, int, in
     record, quarantine = checked_record(state["account"], columns), state["quarantine"]
     counts = [quarantine[name] for name in ("bytes", "bad", "read")]
     from_json(list[int], [*counts, quarantine.get("noted", 0), state["read"], state["number"]])
-    _check_bad_rows(quarantine["first"])
+    from_json(list[BadRow], quarantine["first"])
     return record, state["read"], state["number"], quarantine
 
 
@@ -320,7 +279,3 @@ def checked_places(data: Any) -> list[tuple[str, int]]:
     """Return the files and numbers of rows from JSON; raise a ValueError if they are invalid."""
     expect(type(data) is list and all(type(pair) is list and len(pair) == 2 for pair in data))
     return [(from_json(str, file), from_json(int, row)) for file, row in data]
-
-
-def _check_bad_rows(rows: Any) -> None:
-    from_json(list[BadRow], rows)

@@ -116,28 +116,68 @@ class Block:
         """The block with weights, 1 if it had none."""
         return self if self.weights is not None else replace(self, weights=np.ones(len(self)))
 
-    def ranges(self) -> tuple[Array, Array]:
-        """The minimum and the maximum of each column of X, which must have two dimensions and a row."""
-        n, d = self.X.shape
-        sides = 1 << (min(n, _MAX_SIDES).bit_length() - 1)  # rows side by side: reductions are fast where rows are long
-        wide = self.X[: n - n % sides].reshape(-1, sides * d)
-        rest = self.X[n - n % sides :]
-        low, high = (
-            reduce(np.concatenate([reduce(wide, axis=0).reshape(sides, d), rest]), axis=0)
-            for reduce in (np.min, np.max)
-        )
-        return low, high
-
-    def target_sums(self) -> Array:
-        """The sum of each column of y: for one-hot classes, the number of rows of each; none if y has labels."""
-        if self.y.dtype.kind not in "fiub":
-            return np.empty(0)
-        return np.ones(len(self)) @ np.reshape(self.y, (len(self), -1))
-
     @property
     def count(self) -> int:
         """The number of rows that count: those of positive weight."""
         return len(self) if self.weights is None else int((self.weights > 0).sum())
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """The minimum, the maximum and the sum of each column of X, and the sum of each column of y. They add.
+
+    Attributes
+    ----------
+    low, high, total : arrays of shape (d,)
+        Empty where there is no row, or X is not a dense matrix; `low` and `high` also where they are not to be known. A
+        missing value counts as the mean of the others in the sum; the ends of the range of a column without any value
+        are infinite, the smaller one being the larger.
+    targets : array
+        For one-hot classes, the number of rows of each. Empty where there is no row, or no y, or y has labels.
+    """
+
+    low: Any = ()
+    high: Any = ()
+    total: Any = ()
+    targets: Any = ()
+
+    @classmethod
+    def of(cls, block: Block, *, ranges: bool = True) -> "ColumnSums":
+        """The sums of one block; without `ranges`, which are values of rows, only those."""
+        X, y, n, targets = block.X, block.y, len(block), ()
+        if n and y is not None and y.dtype.kind in "fiub":
+            targets = np.ones(n) @ np.reshape(y, (n, -1))
+        if not n or X.ndim != 2 or hasattr(X, "toarray"):
+            return cls(targets=targets)
+        total = np.ones(n) @ X
+        if np.isnan(total).any():
+            known = ~np.isnan(X)
+            total = np.where(known, X, 0.0).sum(axis=0) * n / np.maximum(known.sum(axis=0), 1)
+            low, high = np.where(known, X, np.inf), np.where(known, X, -np.inf)
+        else:
+            low = high = X
+        if not ranges:
+            return cls(total=total, targets=targets)
+        return cls(_reduced(np.min, low), _reduced(np.max, high), total, targets)
+
+    def __add__(self, other: "ColumnSums") -> "ColumnSums":
+        low, high = _both(np.minimum, self.low, other.low), _both(np.maximum, self.high, other.high)
+        if len(self.total) and len(other.total) and not (len(self.low) and len(other.low)):
+            low, high = (), ()
+        return ColumnSums(low, high, _both(np.add, self.total, other.total), _both(np.add, self.targets, other.targets))
+
+
+def _both(function: Any, one: Any, other: Any) -> Any:
+    """A function of two arrays; the other one, if one is empty."""
+    return function(one, other) if len(one) and len(other) else one if len(one) else other
+
+
+def _reduced(reduce: Any, X: Array) -> Array:
+    """What `np.min` or `np.max` makes of each column of X."""
+    n, d = X.shape
+    sides = 1 << (min(n, _MAX_SIDES).bit_length() - 1)  # rows side by side: reductions are fast where rows are long
+    wide, rest = X[: n - n % sides].reshape(-1, sides * d), X[n - n % sides :]
+    return np.asarray(reduce(np.concatenate([reduce(wide, axis=0).reshape(sides, d), rest]), axis=0))
 
 
 @dataclass(frozen=True)

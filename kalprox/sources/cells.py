@@ -145,8 +145,13 @@ def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults]:
 
 def parse_labels(column: Any) -> tuple[np.ndarray, Faults]:
     """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
+    return parsed_labels(column, lambda label: label, "")
+
+
+def parsed_labels(column: Any, value_of: Callable[[str], Any], nothing: float | str) -> tuple[np.ndarray, Faults]:
+    """What a function makes of the label of each cell, or the `Reason` that it returns; `nothing` for a bad cell."""
     cells, codes = distinct_cells(column)
-    return separated(cell_labels(cells), codes, "")
+    return separated([x if isinstance(x, Reason) else value_of(x) for x in cell_labels(cells)], codes, nothing)
 
 
 def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults]:
@@ -154,11 +159,8 @@ def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults]:
 
     The index of a bad cell is -1.
     """
-    cells, codes = distinct_cells(column)
     indices: dict[int, int] = {}
-    labels = cell_labels(cells)
-    parsed = [x if isinstance(x, Reason) else indices.setdefault(level_hash(x), len(indices)) for x in labels]
-    codes, faults = separated(parsed, codes, -1)
+    codes, faults = parsed_labels(column, lambda label: indices.setdefault(level_hash(label), len(indices)), -1)
     return np.array(list(indices), np.uint64), codes, faults
 
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from kalprox.base.text import worded
 from kalprox.base.tree import PickledFields
 from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.base import Block
@@ -32,7 +31,6 @@ from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entrie
 from kalprox.sources.inference import (
     Inference,
     encode_classes,
-    holds_dates,
     infer_features,
     most_frequent_first,
     scan_levels,
@@ -424,7 +422,6 @@ class Columns(TableColumns):
         targets = [] if target is None else [target]
         needed, exclude, classes = inference.needed(targets), inference.exclude, inference.classes
         first = inference.first_rows(targets, features)
-        time_is_date = holds_dates(first, inference.time)
         if features is None:
             features = [name for name in first.table.column_names if name not in needed]
         features = [name for name in features if name not in exclude]
@@ -440,13 +437,12 @@ class Columns(TableColumns):
         hash_bits = BITS if hash_bits is None and words else hash_bits
         shared = [*(name for name, n in bins.items() if n is None and hash_bits), *words]
         if hash_bits and not shared:
-            raise SourceError(
-                worded("{hash_bits} needs {hashed} features, or {words}: there is nothing to put into the columns.")
+            raise SourceError.worded(
+                "{hash_bits} needs {hashed} features, or {words}: there is nothing to put into the columns."
             )
         bins = {name: n for name, n in bins.items() if name not in shared}
         texts = dict.fromkeys([*bins, *shared])
-        numbers = inference.numbers(targets, time_is_date=time_is_date)
-        kinds = infer_features(first, numbers, features, given | texts, inference.dates, targets)
+        kinds = infer_features(inference, first, features, given | texts, inference.dates, targets)
         if missed := [name for name in shared if name not in kinds.levels]:
             raise SourceError(f"Column {missed[0]!r} must be either hashed or a date, not both.")
         levels = {name: found for name, found in kinds.levels.items() if name not in texts}
@@ -458,22 +454,18 @@ class Columns(TableColumns):
         encoded = [name for name in features if name in kinds.levels and name not in shared]
         columns = cls(
             target,
-            numeric=kinds.numeric,
             categorical={name: arranged(counts[name]) if found is None else found for name, found in levels.items()},
-            dates=kinds.dates,
             drop_first=contrast == "reference",
             unseen=unseen,
             features=tuple(features),
-            booleans=kinds.booleans,
             hashed={name: n or BINS for name, n in bins.items()},
             full=() if intercept or contrast == "full" else tuple(encoded[:1]),
             classes=classes.arranged(str(target), counts.get(str(target), {})) if classes else (),
-            time_is_date=time_is_date,
             shared=tuple(name for name in features if name in shared),
             words=tuple(words),
             hash_bits=hash_bits or 0,
             sparse=sparse,
-            **inference.roles(),
+            **kinds.fields,
         )
         if not columns.names:
             raise SourceError(

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 from kalprox.base.text import worded
 
@@ -49,6 +49,11 @@ _NO_STORE = "List the levels (--categorical NAME=A|B), hash the columns (--hash 
 
 class SourceError(ValueError):
     """A source that cannot be read with these settings; the message names the file and what to change."""
+
+    @classmethod
+    def worded(cls, message: str, *values: Any) -> Self:
+        """The error with a message of `kalprox.base.text.worded`."""
+        return cls(worded(message, *values))
 
 
 class Unreadable(SourceError):
@@ -129,13 +134,11 @@ def format_of(path: Path, given: str | None = None) -> str:
     for suffix in sorted(FORMATS, key=len, reverse=True):
         if name.endswith(suffix):
             return FORMATS[suffix]
-    raise SourceError(
-        worded(
-            "{}: the suffix {} is not one of {}. Give the format, as in {format='csv'}.",
-            path,
-            repr(path.suffix or "(none)"),
-            ", ".join(FORMATS),
-        )
+    raise SourceError.worded(
+        "{}: the suffix {} is not one of {}. Give the format, as in {format='csv'}.",
+        path,
+        repr(path.suffix or "(none)"),
+        ", ".join(FORMATS),
     )
 
 
@@ -332,11 +335,9 @@ class Replay:
             while stored.tell() <= limit and (part := self._stream.read(_PIECE)):
                 stored.write(part)
         if stored.tell() > limit:
-            raise SourceError(
-                worded(
-                    f"Standard input has more than the {limit:,} bytes that may be stored {why}. {_NO_STORE}, or allow "
-                    "more with {spool}."
-                )
+            raise SourceError.worded(
+                f"Standard input has more than the {limit:,} bytes that may be stored {why}. {_NO_STORE}, or allow "
+                "more with {spool}."
             )
         self._stream = self._stored = stored
         self._kept, self._keep = bytearray(), False

@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.checks import LARGEST
-from kalprox.base.text import worded
 from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.cells import (
     Cells,
-    Faults,
-    cell_labels,
-    distinct_cells,
     impossible,
     parse_days,
     parse_labels,
     parse_levels,
-    separated,
+    parsed_labels,
     why_bad,
 )
 from kalprox.sources.cells import shown as cell_shown
@@ -47,7 +43,6 @@ from kalprox.sources.inference import (
     FirstRows,
     Inference,
     count_levels,
-    holds_dates,
     infer_features,
     scan_levels,
 )
@@ -99,11 +94,9 @@ class FormulaColumns(TableColumns):
         terms, levels = tuple(map(tuple, self.terms)), {name: tuple(known) for name, known in self.levels.items()}
         self._set(terms=terms, levels=levels)
         if self.unseen != "reject":
-            raise SourceError(
-                worded(
-                    "{unseen} must be 'reject' with a formula: the zeros of an unknown level would be those of the "
-                    "reference."
-                )
+            raise SourceError.worded(
+                "{unseen} must be 'reject' with a formula: the zeros of an unknown level would be those of the "
+                "reference."
             )
         if not self.terms or not all(self.terms) or not all(self.levels.values()):
             raise formula_error("must have at least one term besides the intercept, and levels for each factor.")
@@ -387,9 +380,7 @@ def _columns(
     factors = [parse_factor(text) for term in parsed.terms for text in term]
     as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | given
     dates = [name for name in inference.dates if name not in as_levels]
-    time_is_date = holds_dates(first, inference.time)
-    numbers = inference.numbers(left, time_is_date=time_is_date)
-    kinds = infer_features(first, numbers, _right(parsed), as_levels, dates, left)
+    kinds = infer_features(inference, first, _right(parsed), as_levels, dates, left)
     for factor in factors:
         for name in factor.numbers:
             if name in kinds.levels:
@@ -399,11 +390,11 @@ def _columns(
                     "cannot be used as numbers."
                 )
     stateful = {text: inner for factor in factors for text, inner in factor.stateful.items()}
-    open_levels = [name for name in kinds.levels if not given.get(name)]
-    levels = {name: tuple(given[name] or ()) if given.get(name) else () for name in kinds.levels}
+    levels = {name: known or () for name, known in kinds.levels.items()}
+    open_levels = [name for name, known in levels.items() if not known]
     state: dict[str, dict[str, Any]] = {}
     if open_levels or stateful:
-        scan = _Scan(left, inference, kinds, open_levels, stateful, time_is_date=time_is_date)
+        scan = _Scan(left, kinds, open_levels, stateful, classes=inference.classes is not None)
         scans = [scan_of(text) for text in stateful]
         found: list[set[int]] = [set() for _ in open_levels]
         good = 0
@@ -426,14 +417,10 @@ def _columns(
         parsed.target,
         terms=parsed.terms,
         intercept=parsed.intercept,
-        numeric=kinds.numeric,
-        booleans=kinds.booleans,
-        dates=kinds.dates,
         levels=levels,
         state=state,
         classes=classes,
-        time_is_date=time_is_date,
-        **inference.roles(),
+        **kinds.fields,
     )
 
 
@@ -444,17 +431,15 @@ class _Scan(TableColumns):
     def __init__(
         self,
         left: list[str],
-        inference: Inference,
         kinds: FeatureKinds,
         levels: list[str],
         stateful: Mapping[str, str],
         *,
-        time_is_date: bool,
+        classes: bool,
     ) -> None:
-        numeric = (*(() if inference.classes else left), *kinds.numeric)
-        about: dict[str, Any] = {"numeric": numeric, "booleans": kinds.booleans, "dates": kinds.dates}
-        super().__init__(**inference.roles(), **about, time_is_date=time_is_date)
-        self.labels = left if inference.classes else []
+        numeric = (*([] if classes else left), *kinds.fields["numeric"])
+        super().__init__(**kinds.fields | {"numeric": numeric})
+        self.labels = left if classes else []
         self.inner = dict(stateful)
         self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
 
@@ -489,7 +474,8 @@ class _Scan(TableColumns):
         for j, inner in enumerate(self.inner.values()):
             X[:, j] = factor_matrix(inner, frame)[:, 0]
         for j, name in enumerate(self.levels, len(self.inner)):
-            X[:, j] = cells.parsed(name, partial(_codes, known=self.levels[name]))
+            known = self.levels[name]
+            X[:, j] = cells.parsed(name, partial(parsed_labels, value_of=partial(_number_of, known), nothing=-1))
         for at in np.flatnonzero(~np.isfinite(X).all(axis=1)).tolist():
             cells.refuse_value(Cell(at, "", Reason.NOT_FINITE, ""))
         return X
@@ -498,18 +484,14 @@ class _Scan(TableColumns):
         """Raise SourceError where a column has more levels than allowed."""
         for name, known in self.levels.items():
             if len(known) > max_levels:
-                raise SourceError(
-                    worded(
-                        "Column {} has more than the {} levels allowed. Leave it out of the formula, or allow more "
-                        "with {max_levels}.",
-                        repr(name),
-                        f"{max_levels:,}",
-                    )
+                raise SourceError.worded(
+                    "Column {} has more than the {} levels allowed. Leave it out of the formula, or allow more "
+                    "with {max_levels}.",
+                    repr(name),
+                    f"{max_levels:,}",
                 )
 
 
-def _codes(column: Any, known: dict[str, int]) -> tuple[np.ndarray, Faults]:
-    """The number of each cell's level, to which new levels are added, and the bad cells."""
-    cells, codes = distinct_cells(column)
-    numbers = [x if isinstance(x, Reason) else known.setdefault(x, len(known)) for x in cell_labels(cells)]
-    return separated(numbers, codes, -1)
+def _number_of(known: dict[str, int], level: str) -> int:
+    """The number of a level, which is added if it is new."""
+    return known.setdefault(level, len(known))

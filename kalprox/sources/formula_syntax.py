@@ -13,7 +13,6 @@ import numpy as np
 
 from kalprox.base.arrays import Array
 from kalprox.base.extras import load
-from kalprox.base.text import worded
 from kalprox.sources.files import SourceError
 
 FUNCTIONS = (
@@ -42,7 +41,7 @@ _LIMIT = 65_536  # values of a sample
 
 def formula_error(what: str) -> SourceError:
     """An error that says what a formula must be, or must not have."""
-    return SourceError(worded("{formula} {}", what))
+    return SourceError.worded("{formula} {}", what)
 
 
 def load_formulaic(name: str = "formulaic") -> Any:
@@ -326,12 +325,8 @@ def parse_factor(text: str) -> Factor:
     Traceback (most recent call last):
     kalprox.sources.files.SourceError: formula must not have __import__('os').system('ls'): a call of ...
     """
-    names: dict[str, str] = {}
-
-    def alias(found: re.Match[str]) -> str:
-        return f" {next((k for k, v in names.items() if v == found[1]), None) or _added(names, found[1])} "
-
-    code = _NAME.sub(alias, text)
+    aliases: dict[str, str] = {}
+    code = _NAME.sub(lambda found: f" {aliases.setdefault(found[1], f'column_{len(aliases)}_')} ", text)
     try:
         if len(code) > _LONGEST:
             raise ValueError
@@ -339,7 +334,7 @@ def parse_factor(text: str) -> Factor:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         hint = f" If it is a column, write `{text}`, in backticks." if keyword.iskeyword(text) else ""
         raise formula_error(f"must have expressions of Python as factors; got {text[:200]!r}.{hint}") from None
-    walk = _Walk(text, names)
+    walk = _Walk(text, {alias: name for name, alias in aliases.items()})
     if isinstance(tree, ast.Name):
         return Factor(text, lookup=walk.name(tree))
     if _function(tree) == "C":
@@ -347,11 +342,6 @@ def parse_factor(text: str) -> Factor:
     else:
         walk.number(tree, 0)
     return Factor(text, tuple(dict.fromkeys(walk.numbers)), tuple(walk.levels), None, walk.stateful, walk.reference)
-
-
-def _added(names: dict[str, str], name: str) -> str:
-    names[f"column_{len(names)}_"] = name
-    return f"column_{len(names) - 1}_"
 
 
 def _function(node: ast.AST) -> str | None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox.base.text import worded
 from kalprox.sources.cells import Faults, cell_labels, distinct_cells, faults_of
 from kalprox.sources.files import SourceError
 from kalprox.sources.labels import level_hash
@@ -73,21 +72,19 @@ def check_bits(bits: int, *, sparse: bool = False) -> None:
     """
     most = MOST_SPARSE_BITS if sparse else MOST_BITS
     if not (isinstance(bits, numbers.Integral) and bits >= 1):
-        raise SourceError(worded(f"{{hash_bits}} must be a whole number from 1 to {most}; got {bits!r}."))
+        raise SourceError.worded(f"{{hash_bits}} must be a whole number from 1 to {most}; got {bits!r}.")
     if bits <= most:
         return
     fewer = "Use fewer bits: more features then share a column."
     if sparse:
         shown = f"at most {most}, which are {2**most:,} columns; got {bits}"
-        raise SourceError(worded(f"{{hash_bits}} must be {shown}. {fewer}"))
+        raise SourceError.worded(f"{{hash_bits}} must be {shown}. {fewer}")
     size = 8 * 4.0**bits / 2**30
-    raise SourceError(
-        worded(
-            f"{{hash_bits}} must be at most {most}; got {bits}. The information of {2**bits:,} columns is one matrix, "
-            f"which would take {size:,.3g} GiB, and several times as much while it is computed. {fewer} Or set "
-            f"{{structure='diagonal'}}, which keeps less than the whole matrix and allows up to "
-            f"{MOST_SPARSE_BITS} bits."
-        )
+    raise SourceError.worded(
+        f"{{hash_bits}} must be at most {most}; got {bits}. The information of {2**bits:,} columns is one matrix, "
+        f"which would take {size:,.3g} GiB, and several times as much while it is computed. {fewer} Or set "
+        f"{{structure='diagonal'}}, which keeps less than the whole matrix and allows up to "
+        f"{MOST_SPARSE_BITS} bits."
     )
 
 

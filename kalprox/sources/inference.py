@@ -21,6 +21,7 @@ from kalprox.sources.cells import (
     parse_days,
     parse_levels,
     parse_numbers,
+    parsed_labels,
     shown,
 )
 from kalprox.sources.files import STDIN, SourceError, Unreadable
@@ -81,13 +82,11 @@ class TargetClasses:
         self.check_number(column, dict.fromkeys(classes, 0) if self.listed else counts)
         if len(classes) < 2:
             what = f"one class only, {classes[0]!r}" if classes else "no class"
-            raise SourceError(
-                worded(
-                    "Column {} has {}: there is nothing to tell apart. Cells that are empty or hold NA, ?, - and the "
-                    "like are missing; if that is a class, list the classes with {classes}.",
-                    repr(column),
-                    what,
-                )
+            raise SourceError.worded(
+                "Column {} has {}: there is nothing to tell apart. Cells that are empty or hold NA, ?, - and the "
+                "like are missing; if that is a class, list the classes with {classes}.",
+                repr(column),
+                what,
             )
         if not self.listed:
             _check_case(column, classes)
@@ -101,38 +100,32 @@ class TargetClasses:
         some = ", ".join(map(repr, list(found)[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
         if self.most == 2:
             _check_case(column, in_order(found))
-            raise SourceError(
-                worded(
-                    "Column {} has more than two classes: {}. Use {likelihood='categorical'} for several classes, or "
-                    "list two of them with {classes}: rows of another class are then bad rows.",
-                    repr(column),
-                    some,
-                )
+            raise SourceError.worded(
+                "Column {} has more than two classes: {}. Use {likelihood='categorical'} for several classes, or "
+                "list two of them with {classes}: rows of another class are then bad rows.",
+                repr(column),
+                some,
             )
         advice = (
             "Did you mean a regression? For numbers use {likelihood='gaussian'}, {'poisson'|poisson} or another one."
         )
-        raise SourceError(worded("Column {} has more than {} classes: {}. " + advice, repr(column), self.most, some))
+        raise SourceError.worded("Column {} has more than {} classes: {}. " + advice, repr(column), self.most, some)
 
     def _positive_last(self, column: str, classes: tuple[str, ...]) -> tuple[str, ...]:
         at = class_index(classes).find(None, label_of(self.positive))
         names = ", ".join(map(repr, classes))
         if at is None:
-            raise SourceError(
-                worded(
-                    "{positive} must be one of the classes of column {}; got {} of {}.",
-                    *map(repr, (column, self.positive)),
-                    names,
-                )
+            raise SourceError.worded(
+                "{positive} must be one of the classes of column {}; got {} of {}.",
+                *map(repr, (column, self.positive)),
+                names,
             )
         if len(classes) > 2:
-            raise SourceError(
-                worded(
-                    "{positive} must be left out unless there are two classes; column {} has {}: each of them has a "
-                    "probability.",
-                    repr(column),
-                    len(classes),
-                )
+            raise SourceError.worded(
+                "{positive} must be left out unless there are two classes; column {} has {}: each of them has a "
+                "probability.",
+                repr(column),
+                len(classes),
             )
         return classes[1 - at], classes[at]
 
@@ -180,14 +173,6 @@ def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, F
     return y, faults
 
 
-def have_class(column: Any) -> np.ndarray:
-    """Which cells of a pyarrow column hold a class, as a mask; the others are missing or cannot be read."""
-    cells, codes = distinct_cells(column)
-    good = [not isinstance(label, Reason) and label not in MISSING for label in cell_labels(cells)]
-    mask: np.ndarray = np.array(good, bool)[codes]
-    return mask
-
-
 def _why(column: Any, at: int, why: Reason) -> Reason:
     """Why a cell is bad, in the words of classes."""
     if why != Reason.UNSEEN:
@@ -203,12 +188,10 @@ def _check_case(column: str, classes: tuple[str, ...]) -> None:
     """Raise SourceError if two classes differ only in upper and lower case."""
     for one, other in pairwise(sorted(classes, key=str.casefold)):
         if one.casefold() == other.casefold():
-            raise SourceError(
-                worded(
-                    "The classes {} and {} of column {} differ only in upper and lower case. List the classes with "
-                    "{classes}: each once, to find it in any case, or both, to tell them apart.",
-                    *map(repr, (one, other, column)),
-                )
+            raise SourceError.worded(
+                "The classes {} and {} of column {} differ only in upper and lower case. List the classes with "
+                "{classes}: each once, to find it in any case, or both, to tell them apart.",
+                *map(repr, (one, other, column)),
             )
 
 
@@ -314,16 +297,6 @@ class Inference(Reading):
         others = (self.weight, self.offset, self.exposure, self.cluster, self.time)
         return [*target, *(name for name in others if name is not None)]
 
-    def numbers(self, target: Sequence[str], *, time_is_date: bool) -> list[str]:
-        """Those of them that must be numbers."""
-        others = (self.weight, self.offset, self.exposure, None if time_is_date else self.time)
-        return [*([] if self.classes else target), *(name for name in others if name is not None)]
-
-    def roles(self) -> dict[str, Any]:
-        """The fields of `TableColumns` that need not be inferred."""
-        names = ("weight", "cluster", "offset", "exposure", "low", "high", "time")
-        return {name: getattr(self, name) for name in names}
-
     def first_rows(self, target: Sequence[str], features: Sequence[str] | None) -> FirstRows:
         """The first rows of the first file that has any.
 
@@ -363,43 +336,39 @@ class Inference(Reading):
 
 
 class FeatureKinds(NamedTuple):
-    """The numeric features, those of them that are true or false, the levels of categorical features, and the dates.
+    """The levels of the categorical features, None where they are not given, and other fields of `TableColumns`."""
 
-    Levels that are not given are None.
-    """
-
-    numeric: tuple[str, ...]
-    booleans: tuple[str, ...]
     levels: dict[str, tuple[str, ...] | None]
-    dates: tuple[str, ...]
+    fields: dict[str, Any]
 
 
 def infer_features(
+    inference: Inference,
     first: FirstRows,
-    numbers: Sequence[str],
     features: Sequence[str],
     categorical: Mapping[str, Sequence[str] | None],
     dates: Sequence[str],
-    target: Sequence[str] = (),
+    target: Sequence[str],
 ) -> FeatureKinds:
-    """The kinds of the features.
+    """The kinds of the features; raise SourceError where the target, the weight and so on are not numbers.
 
     Parameters
     ----------
+    inference : Inference
     first : FirstRows
-    numbers : sequence of str
-        The columns that must be numeric: the target, the weight, the offset and the exposure.
     features : sequence of str
     categorical : dict of str to sequence of str, or None
         The features that are categorical, with their levels; None where they are not given.
     dates : sequence of str
         The features that are dates whatever their cells are. Others are found.
     target : sequence of str
-        Which of `numbers` are columns of the target, for error messages.
+        The columns of the target.
     """
     file, table = first.file, first.table
+    time_is_date = _holds_dates(first, inference.time)
     check_names(file, features, [*categorical, *dates])
-    for name in numbers:
+    others = (inference.weight, inference.offset, inference.exposure, None if time_is_date else inference.time)
+    for name in [*([] if inference.classes else target), *(name for name in others if name is not None)]:
         if (kind := _kind(first, name)) != "number":
             like = _likeness(first, name) if kind == "text" else None
             holds = f"{kind}." if like is None else like.text(samples=first.samples)
@@ -409,7 +378,7 @@ def infer_features(
                     " If these are classes, use {likelihood='bernoulli'} for two of them, {'categorical'|categorical} "
                     "for more."
                 )
-            raise SourceError(worded("{}: column {} must hold numbers; it holds {}{}", file, repr(name), holds, remedy))
+            raise SourceError.worded("{}: column {} must hold numbers; it holds {}{}", file, repr(name), holds, remedy)
     numeric: list[str] = []
     booleans: list[str] = []
     levels: dict[str, tuple[str, ...] | None] = {}
@@ -441,10 +410,13 @@ def infer_features(
             raise SourceError(
                 f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out with exclude={name!r}."
             )
-    return FeatureKinds(tuple(numeric), tuple(booleans), levels, tuple(found_dates))
+    known = ("weight", "cluster", "offset", "exposure", "low", "high", "time")
+    kinds = {"numeric": tuple(numeric), "booleans": tuple(booleans), "dates": tuple(found_dates)}
+    roles = {name: getattr(inference, name) for name in known}
+    return FeatureKinds(levels, kinds | roles | {"time_is_date": time_is_date})
 
 
-def holds_dates(first: FirstRows, name: str | None) -> bool:
+def _holds_dates(first: FirstRows, name: str | None) -> bool:
     """Whether most cells of the column of the times are dates; raise SourceError unless they are dates or numbers."""
     if name is None:
         return False
@@ -567,12 +539,11 @@ def scan_levels(inference: Inference, columns: Mapping[str, bool], target: str |
     found: dict[str, dict[str, int]] = {name: {} for name in columns}
     others = () if target is None or target in columns else (target,)
     wanted = Wanted((), (*columns, *others)) if classes else Wanted(others, tuple(columns))
-    usable = have_class if classes else _usable
     for file in inference.files:
         try:
             with closing(inference.open(file, threads=parsers())) as opened:
                 for raw in () if opened.empty else opened.blocks(wanted):
-                    counted = None if target is None else usable(raw.table.column(target))
+                    counted = None if target is None else _usable(raw.table.column(target), classes=bool(classes))
                     for name, numbers in columns.items():
                         count_levels(found[name], raw.table.column(name), counted, numbers=numbers)
                     if classes and target in found:
@@ -584,12 +555,16 @@ def scan_levels(inference: Inference, columns: Mapping[str, bool], target: str |
     return found
 
 
-def _usable(column: Any) -> np.ndarray:
-    """Which cells are numbers that can be learned."""
-    values, faults = parse_numbers(column)
-    good = np.ones(len(values), bool)
+def _usable(column: Any, *, classes: bool) -> np.ndarray:
+    """Which cells are numbers that can be learned, or hold a class."""
+    _, faults = parsed_labels(column, _of_class, "") if classes else parse_numbers(column)
+    good = np.ones(len(column), bool)
     good[list(faults)] = False
     return good
+
+
+def _of_class(label: str) -> str | Reason:
+    return Reason.MISSING if label in MISSING else label
 
 
 def _check(found: Mapping[str, Mapping[str, int]], allowed: int) -> None:
@@ -599,13 +574,11 @@ def _check(found: Mapping[str, Mapping[str, int]], allowed: int) -> None:
         return
     counts = [f"column {name!r} has {'more than ' * (n > _MOST)}{min(n, _MOST):,} levels" for name, n in over.items()]
     some, most = max(over.items(), key=lambda item: item[1])
-    raise SourceError(
-        worded(
-            "Too many levels: {}, more than the {} allowed. Leave such a column out, allow more levels with "
-            "{}, or put them into bins with {}: levels that share a bin share a coefficient.",
-            ", ".join(counts),
-            f"{allowed:,}",
-            parameter("max_levels", most),
-            Part("hashed", as_option("hashed", some)),
-        )
+    raise SourceError.worded(
+        "Too many levels: {}, more than the {} allowed. Leave such a column out, allow more levels with "
+        "{}, or put them into bins with {}: levels that share a bin share a coefficient.",
+        ", ".join(counts),
+        f"{allowed:,}",
+        parameter("max_levels", most),
+        Part("hashed", as_option("hashed", some)),
     )

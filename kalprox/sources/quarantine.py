@@ -470,15 +470,13 @@ def check_known(notes: Notes, levels: Mapping[str, Sequence[str]]) -> None:
         known = ", ".join(map(repr, levels[name][:MAX_EXAMPLES])) + (
             ", ..." if len(levels[name]) > MAX_EXAMPLES else ""
         )
-        raise UnknownLevels(
-            worded(
-                "Column {} has no level that the model knows: {} are unknown; the model knows {}. Give the column the "
-                "values that the model was fitted to. If they are new levels, to be encoded as zeros, predict with "
-                "{unseen='zero'}.",
-                repr(name),
-                note,
-                known,
-            )
+        raise UnknownLevels.worded(
+            "Column {} has no level that the model knows: {} are unknown; the model knows {}. Give the column the "
+            "values that the model was fitted to. If they are new levels, to be encoded as zeros, predict with "
+            "{unseen='zero'}.",
+            repr(name),
+            note,
+            known,
         )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from kalprox.base.text import worded
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.text import CsvRecords, Lines, pass_over
@@ -189,11 +188,9 @@ class Records:
             if (end or len(self._data)) - start > self.max_record:
                 if count:
                     break
-                raise SourceError(
-                    worded(
-                        f"The header does not end within {self.max_record:,} bytes, the value of {{max_record}}. Check "
-                        "that the input is CSV and has newlines, or raise {max_record}."
-                    )
+                raise SourceError.worded(
+                    f"The header does not end within {self.max_record:,} bytes, the value of {{max_record}}. Check "
+                    "that the input is CSV and has newlines, or raise {max_record}."
                 )
             if not end and not self._ended:
                 self._more()

@@ -209,13 +209,6 @@ class Place:
         return list(zip(files.tolist(), self.rows[self.good].tolist(), strict=True))
 
 
-class Size(NamedTuple):
-    """The number of bytes and rows of all files; None where it is not known."""
-
-    bytes: int | None
-    rows: int | None
-
-
 class FileSize(NamedTuple):
     """The size of one file.
 
@@ -407,13 +400,10 @@ class Table:
         own = {"memory": self.memory, "samples": self.samples, "skip_unreadable": self.skip_unreadable}
         return own | {name: value for name, value in self.reading.settings().items() if name != "stdin"}
 
-    def size(self) -> Size:
-        """The number of bytes and, where every file tells it, of rows; None for standard input."""
-        if STDIN in self.files:
-            return Size(None, None)
-        rows = [size.rows for size in self._sizes]
-        known = [n for n in rows if n is not None]
-        return Size(sum(size.bytes for size in self._sizes), sum(known) if len(known) == len(rows) else None)
+    def known_rows(self) -> int | None:
+        """The number of rows, where every file tells it; None where one does not."""
+        rows = [-1 if size.rows is None else size.rows for size in self._sizes]
+        return None if -1 in rows else sum(rows)
 
     def found(self) -> list[str]:
         """How files are written, a line for each way that was found and is not the default. Call it before `blocks`."""

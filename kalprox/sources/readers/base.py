@@ -4,7 +4,7 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
@@ -185,6 +185,17 @@ class Reader(ABC):
         """Close the file, if it is open. It is opened again when rows are read."""
 
 
+def first_rows(tables: Iterable[Any], rows: int) -> Any:
+    """The first rows of some tables with the same columns, of which no more are read; None where there is none."""
+    taken, count = [], 0
+    for table in tables:
+        taken.append(table)
+        count += table.num_rows
+        if count >= rows:
+            break
+    return pa.concat_tables(taken).slice(0, rows) if taken else None
+
+
 _MORE_THAN_ANY = 1 << 47  # bytes: a damaged file may ask for more memory than a process can address
 
 
@@ -281,12 +292,8 @@ class ColumnarReader(Reader):
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first rows; see `Reader`. No further batches are read."""
-        taken = []
-        for batch, end in self._batches(self.names() if names is None else list(names), 0):
-            taken.append(batch)
-            if end >= rows:
-                break
-        return pa.Table.from_batches(taken).slice(0, rows) if taken else None
+        batches = self._batches(self.names() if names is None else list(names), 0)
+        return first_rows((pa.Table.from_batches([batch]) for batch, _ in batches), rows)
 
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from row `start` on; see `Reader`."""

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from kalprox.base.memory import check_address_space
-from kalprox.base.text import worded
 from kalprox.sources.arrow import from_bytes, load, pa
 from kalprox.sources.cells import MISSING, certainly_exact
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Cell, Reason
-from kalprox.sources.readers.base import RawBlock, Reading, Wanted, check_names
+from kalprox.sources.readers.base import RawBlock, Reading, Wanted, check_names, first_rows
 from kalprox.sources.readers.notation import PLAIN, Notation
 from kalprox.sources.readers.text import BOM, Chunk, CsvRecords, TextReader
 
@@ -77,10 +76,8 @@ class CsvReader(TextReader):
         super().__init__(path, reading, threads)
         delimiter = reading.delimiter
         if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
-            raise SourceError(
-                worded(
-                    "{delimiter} must be one ASCII character other than a quote or a newline; got {}.", repr(delimiter)
-                )
+            raise SourceError.worded(
+                "{delimiter} must be one ASCII character other than a quote or a newline; got {}.", repr(delimiter)
             )
         self.default = "\t" if self.format.startswith("tsv") else ","
         self.delimiter = delimiter or self.default  # until the header has been read
@@ -134,13 +131,11 @@ class CsvReader(TextReader):
             if end or not more:
                 break
             if len(held) > self.reading.max_record:
-                raise SourceError(
-                    worded(
-                        "{}: the header does not end within {} bytes, the value of {max_record}. Check that the file "
-                        "is CSV and has newlines, or raise {max_record}.",
-                        self.name,
-                        f"{self.reading.max_record:,}",
-                    )
+                raise SourceError.worded(
+                    "{}: the header does not end within {} bytes, the value of {max_record}. Check that the file "
+                    "is CSV and has newlines, or raise {max_record}.",
+                    self.name,
+                    f"{self.reading.max_record:,}",
                 )
         end = end or len(held)
         if start == len(held):
@@ -159,25 +154,21 @@ class CsvReader(TextReader):
         except csv.Error as error:
             raise SourceError(f"{self.name}: the header cannot be read ({error}).") from error
         if "\0" in text:
-            raise SourceError(
-                worded(
-                    "{}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
-                    "{encoding='utf-16-le'} (or {'utf-16-be'|utf-16-be}).",
-                    self.name,
-                )
+            raise SourceError.worded(
+                "{}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
+                "{encoding='utf-16-le'} (or {'utf-16-be'|utf-16-be}).",
+                self.name,
             )
         try:
             line.decode()
         except UnicodeDecodeError as error:
             column = len(_first_records(line[: error.start + 1].decode("latin-1"), self.delimiter, whole=True)[0])
-            raise SourceError(
-                worded(
-                    "{}: the header is not UTF-8: the name of column {} is {}. Use {encoding='latin-1'} if the file is "
-                    "in Latin-1, as older programs write it.",
-                    self.name,
-                    column,
-                    repr(names[column - 1]),
-                )
+            raise SourceError.worded(
+                "{}: the header is not UTF-8: the name of column {} is {}. Use {encoding='latin-1'} if the file is "
+                "in Latin-1, as older programs write it.",
+                self.name,
+                column,
+                repr(names[column - 1]),
             ) from None
         return [name.strip() for name in names]
 
@@ -185,13 +176,7 @@ class CsvReader(TextReader):
         """The first rows, all cells as text."""
         header = self.names() or []
         wanted = Wanted(texts=tuple(header if names is None else names))
-        tables, count = [], 0
-        for raw in self._blocks(wanted, 0, None, again=True):
-            tables.append(raw.table)
-            count += raw.table.num_rows
-            if count >= rows:
-                break
-        return pa.concat_tables(tables).slice(0, rows) if tables else None
+        return first_rows((raw.table for raw in self._blocks(wanted, 0, None, again=True)), rows)
 
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from the byte `start` on; see `Reader`."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.base.text import worded
 from kalprox.sources.arrow import from_bytes, from_numpy, load, pa
 from kalprox.sources.cells import certainly_exact, parse_numbers
 from kalprox.sources.files import SourceError
@@ -53,13 +52,11 @@ class JsonReader(TextReader):
             if chunk.fault is None:
                 lines += lines_of(chunk.data)
             elif chunk.fault is Reason.TOO_LONG and not lines:
-                raise SourceError(
-                    worded(
-                        "{}: the first line does not end within {} bytes, the value of {max_record}. Check that the "
-                        "file has one JSON object per line, or raise {max_record}.",
-                        self.name,
-                        f"{self.reading.max_record:,}",
-                    )
+                raise SourceError.worded(
+                    "{}: the first line does not end within {} bytes, the value of {max_record}. Check that the "
+                    "file has one JSON object per line, or raise {max_record}.",
+                    self.name,
+                    f"{self.reading.max_record:,}",
                 )
             if len(lines) >= rows:
                 break

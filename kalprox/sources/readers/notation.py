@@ -47,17 +47,15 @@ class Notation:
             raise SourceError(f"thousands must be one of {known} (the mark between thousands); got {self.thousands!r}.")
         if self.thousands == self.decimal:
             other = "," if self.decimal == "." else "."
-            raise SourceError(
-                worded(
-                    f"{{thousands}} must differ from the decimal mark, which is {self.decimal!r}: 1{self.decimal}234 "
-                    f"would be two numbers. If numbers are written as 1{self.decimal}234{other}5, give "
-                    f"{{decimal={other!r}}} as well."
-                )
+            raise SourceError.worded(
+                f"{{thousands}} must differ from the decimal mark, which is {self.decimal!r}: 1{self.decimal}234 "
+                f"would be two numbers. If numbers are written as 1{self.decimal}234{other}5, give "
+                f"{{decimal={other!r}}} as well."
             )
         for unit in self.units:
             if not unit.strip() or re.search(r"[0-9,+-]|^[ \t]*\.", unit):
-                raise SourceError(
-                    worded("{units} must be texts without digits, signs and marks, such as lbs; got {}.", repr(unit))
+                raise SourceError.worded(
+                    "{units} must be texts without digits, signs and marks, such as lbs; got {}.", repr(unit)
                 )
 
     @property

@@ -165,13 +165,11 @@ class Text:
         try:
             self.open(again=self._again)
         except SourceError as error:
-            raise SourceError(
-                worded(
-                    "{}: a quote that opens before byte {} never closes, and is longer than {max_record}. Write "
-                    "standard input to a file, of which only that line is a bad row; or correct the line.",
-                    self.name,
-                    f"{offset:,}",
-                )
+            raise SourceError.worded(
+                "{}: a quote that opens before byte {} never closes, and is longer than {max_record}. Write "
+                "standard input to a file, of which only that line is a bad row; or correct the line.",
+                self.name,
+                f"{offset:,}",
             ) from error
         self.seek(offset)
 

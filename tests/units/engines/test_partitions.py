@@ -88,8 +88,8 @@ def test_a_summary_has_the_counts_and_the_range_of_the_columns():
     X, y, w = sample(n=9000)
     summary = fold_partition(ArrayPartition(X, y, w, "it"), 4, Information.from_block).summaries[4]
     assert summary.name == "it" and summary.counts == Counts(9000, int((w > 0).sum()), 0)
-    assert summary.low == tuple(X.min(axis=0)) and summary.high == tuple(X.max(axis=0))
-    np.testing.assert_allclose(summary.total, X.sum(axis=0))
+    assert np.array_equal(summary.columns.low, X.min(axis=0)) and np.array_equal(summary.columns.high, X.max(axis=0))
+    np.testing.assert_allclose(summary.columns.total, X.sum(axis=0))
 
 
 def test_sources_that_no_worker_can_read():

@@ -13,7 +13,7 @@ import pytest
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError
 from kalprox.sources.formula import infer_formula, infer_formula_of_table
-from kalprox.sources.inference import MOST_CLASSES, TargetClasses, encode_classes, have_class
+from kalprox.sources.inference import MOST_CLASSES, TargetClasses, _usable, encode_classes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.table import Table
 
@@ -230,5 +230,5 @@ def test_cells_and_masks():
     y, faults = encode_classes(column, ("a", "b"))
     assert y.tolist() == [1, 0, 0, 0, 1]
     assert faults == {1: Reason.MISSING, 2: Reason.MISSING, 3: Reason.UNSEEN_CLASS}
-    assert have_class(column).tolist() == [True, False, False, True, True]
+    assert _usable(column, classes=True).tolist() == [True, False, False, True, True]
     assert encode_classes(pa.array([True, False]), ("false", "true"))[0].tolist() == [1, 0]
