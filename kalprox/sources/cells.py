@@ -57,7 +57,7 @@ def parse_numbers(column: Any) -> tuple[np.ndarray, Faults]:
 
 
 def certainly_exact(column: Any) -> bool:
-    """Whether each cell of a float64 column is null or below 2^53 in size: no integer that was rounded, and not NaN."""
+    """Whether each cell of a column of float64 or booleans is null or below 2^53 in size: not NaN, and not rounded."""
     column = plain(column)
     return _within(to_numpy(column.drop_null() if column.null_count else column), _BELOW_WHOLE)
 
@@ -154,14 +154,11 @@ def parsed_labels(column: Any, value_of: Callable[[str], Any], nothing: float | 
     return separated([x if isinstance(x, Reason) else value_of(x) for x in cell_labels(cells)], codes, nothing)
 
 
-def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults]:
-    """The distinct hashes of the levels of a column, the index of each cell's among them, and the bad cells.
-
-    The index of a bad cell is -1.
-    """
-    indices: dict[int, int] = {}
-    codes, faults = parsed_labels(column, lambda label: indices.setdefault(level_hash(label), len(indices)), -1)
-    return np.array(list(indices), np.uint64), codes, faults
+def parse_bins(column: Any, bins: int) -> tuple[np.ndarray, Faults, np.ndarray]:
+    """The bin of each cell's level, -1 for a bad cell, the bad cells, and the distinct hashes of the levels."""
+    hashes: dict[str, int] = {}
+    codes, faults = parsed_labels(column, lambda label: hashes.setdefault(label, level_hash(label)) % bins, -1)
+    return codes, faults, np.unique(np.array(list(hashes.values()), np.uint64))
 
 
 def cell_labels(cells: Any) -> list[str | Reason]:

@@ -15,9 +15,9 @@ from kalprox.sources.arrow import is_number, plain
 from kalprox.sources.base import Block
 from kalprox.sources.cells import (
     Cells,
-    hash_levels,
     impossible,
     one_hot,
+    parse_bins,
     parse_booleans,
     parse_days,
     parse_labels,
@@ -481,10 +481,9 @@ class Columns(TableColumns):
         for name in self.features:
             column, width = table.column(name), len(self.encoded_names(name))
             if name in self.hashed:
-                hashes, codes, faults = hash_levels(column)
+                codes, faults, hashes = parse_bins(column, self.hashed[name])
                 cells.note_hashed(name, self.hashed[name], hashes)
-                in_bins = (hashes % np.uint64(self.hashed[name])).astype(np.int64) - (name in self.references)
-                one_hot(np.append(in_bins, -1)[codes], X[:, at : at + width])
+                one_hot(codes - (name in self.references), X[:, at : at + width])
             elif name in self.shared:
                 continue  # all of them together, below
             elif name in self.categorical:

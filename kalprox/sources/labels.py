@@ -164,9 +164,10 @@ class LevelIndex:
 
     def __init__(self, levels: Mapping[str, int], *, any_case: bool = False) -> None:
         self._by_text = {level.encode("utf-8", "surrogatepass"): number for level, number in levels.items()}
-        self._by_label = _unique(levels, label_of)
-        self._by_number = _unique(levels, _number)
-        self._by_case = _unique(levels, _folded) if any_case else {}
+        labels: dict[str, Any] = {level: label_of(level) for level in levels}
+        self._by_label = _unique(levels, labels.get)
+        self._by_number = _unique(levels, lambda level: labels[level] and number_in(labels[level]))
+        self._by_case = _unique(levels, lambda level: labels[level] and labels[level].casefold()) if any_case else {}
 
     def find(self, text: bytes | None, label: str | None = None) -> int | None:
         """The number of the level with this text, or with this label; None where there is none."""
@@ -210,16 +211,6 @@ def level_hash(label: str) -> int:
     """
     data = label.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "little")
-
-
-def _number(level: str) -> Hashable:
-    label = label_of(level)
-    return None if label is None else number_in(label)
-
-
-def _folded(level: str) -> Hashable:
-    label = label_of(level)
-    return None if label is None else label.casefold()
 
 
 def _unique(levels: Mapping[str, int], key: Callable[[str], Hashable]) -> dict[Hashable, int]:

@@ -122,7 +122,7 @@ def _by_pyarrow(data: bytes, wanted: Wanted) -> Any:
     if pa.int64() in types.values() and _MINUS_ZERO.search(data):  # which would lose its sign
         return None
     table = _read(data, types, unexpected="ignore")
-    long = [] if table is None else [name for name in wanted.numbers if not _is_exact(table.column(name))]
+    long = [] if table is None else [name for name in wanted.numbers if not certainly_exact(table.column(name))]
     if long:  # integers have all their digits as such
         types |= dict.fromkeys(long, pa.int64())
         table = _read(data, types, unexpected="ignore")
@@ -130,11 +130,6 @@ def _by_pyarrow(data: bytes, wanted: Wanted) -> Any:
         return None
     kinds = dict.fromkeys(wanted.numbers, number) | dict.fromkeys(long, pa.int64()) | dict.fromkeys(texts, text)
     return table.cast(pa.schema(kinds))
-
-
-def _is_exact(column: Any) -> bool:
-    """Whether a column of booleans or floats certainly has all digits of its cells."""
-    return column.type != pa.float64() or certainly_exact(column)
 
 
 def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
