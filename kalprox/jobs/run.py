@@ -380,22 +380,23 @@ class StreamingRun(FitRun):
                 where = f"{files[0]}, rows {rows.min()} to {rows.max()}"
             raise SourceError(f"{where} could not be learned: {error}") from error
 
-    def _watch(self, before: State, piece: Block, after: State, found: Innovations | None) -> None:
+    def _watch(self, before: State, piece: Block, after: State, found: Innovations | None, tracking: Tracking) -> None:
         """Note the outliers among the rows that have been learned, and their errors up to each point of the history."""
         if self.log is not None:
             self.log.watch(before, piece, after)
         if found is None:
             return
-        history, start, settings = self.record.history, 0, before.settings
-        none = Tracking.none(likelihood=settings.likelihood)
-        while start < len(piece):
-            stop = len(piece)
-            if found.given is None:  # innovations of a bank are not cut
-                stop = min(stop, start + history.until_next(self.learned, self.expected - self.learned))
-            part, some = piece.part(start, stop), found.part(start, stop) if stop - start < len(piece) else found
+        history, start, settings, learned = self.record.history, 0, before.settings, self.learned
+        none, end = Tracking.none(likelihood=settings.likelihood), self.learned + piece.count
+        while found.given is None:  # innovations of a bank are not cut
+            stop = start + history.until_next(learned, self.expected - learned)
+            if stop >= len(piece):
+                break
+            part = piece.part(start, stop)
             rows = part if settings.fills_gaps else replace(part, X=None)  # without which scores are faster
-            scored = none.scored(settings, rows, some, settings.counts(part.weights))
+            scored = none.scored(settings, rows, found.part(start, stop), settings.counts(part.weights))
             self.sums = self.sums + history_sums(scored.score)
-            self.learned, start = self.learned + part.count, stop
-            history = history.after(self.learned, self.sums)
-        self.record = replace(self.record, history=history)
+            learned, start = learned + part.count, stop
+            history = history.after(learned, self.sums)
+        self.learned, self.sums = end, history_sums(tracking.scores[0])
+        self.record = replace(self.record, history=history.after(end, self.sums))

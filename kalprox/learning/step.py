@@ -26,7 +26,7 @@ from kalprox.sources.weighting import in_order
 
 __all__ = ["NOT_ASKED", "PLAIN", "TRACKED_TOGETHER", "Buffered", "Call", "Made", "Watch", "step"]
 
-Watch = Callable[[State, Block, State, Innovations | None], None]
+Watch = Callable[[State, Block, State, Innovations | None, Tracking], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
 TRACKED_TOGETHER = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
@@ -46,8 +46,8 @@ class Call(NamedTuple):
     issued : Innovations or None
         The predictions that were issued for the rows when they came, if their targets have come later.
     watch : function or None
-        Called with every piece that is learned, in the order of the rows, the states before and after it, and its
-        predictions, if they were scored.
+        Called with every piece that is learned, in the order of the rows, the states before and after it, its
+        predictions, if they were scored, and the tracking after it.
     """
 
     every_row: bool = False
@@ -101,7 +101,7 @@ def step(
             if call.every_row and found is not None:
                 made.append(found)
             if call.watch is not None:
-                call.watch(one.before, piece, one.after, scored)
+                call.watch(one.before, piece, one.after, scored, tracking)
             state = one.after
             learned += len(piece)
             rows += piece.count
