@@ -6,7 +6,7 @@ The parameter of a likelihood, such as the scale of good rows, moves in turn wit
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -23,56 +23,40 @@ from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.prox import prox
 from kalprox.solvers.terms import within_bounds
-from kalprox.sources import Source
-
-
-class Local(Protocol):
-    """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order."""
-
-    def scales(self) -> Array:
-        """Return the square roots of the diagonal of H, shape (d,)."""
-
-    def decrease(self, p: Array) -> float:
-        """Return b'p - 1/2 p'Hp."""
-
-    def damped(self, mu: float, S: Array) -> "Local":
-        """Return it with mu/2 ||S p||^2 added; a coordinate whose scale is zero is damped too, and does not move."""
-
-    def pulled(self, pull: Array) -> "Local":
-        """Return it with p'pull added."""
-
-    def bent(self, E: Array) -> "Local":
-        """Return it with 1/2 p'E p added; as it is, if there would be no minimum."""
-
-    def step(self, g: Regularizer, theta: Array, accuracy: float) -> Array:
-        """Return the p that minimises it plus g(theta + p).
-
-        A method that finds p by iterations may leave this share of the optimality residual.
-        """
+from kalprox.sources.base import MappedSource
 
 
 class Triangle(NamedTuple):
-    """1/2 ||R p - z||^2 up to a constant, with a triangle R of shape (d, d)."""
+    """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order.
+
+    Here it is 1/2 ||R p - z||^2 up to a constant, with a triangle R of shape (d, d). Without a matrix it is
+    `kalprox.large.refinement.Products`, which has the same methods.
+    """
 
     R: Array
     z: Array
 
     def scales(self) -> Array:
+        """Return the square roots of the diagonal of H, shape (d,)."""
         return np.linalg.norm(self.R, axis=0)
 
     def decrease(self, p: Array) -> float:
+        """Return b'p - 1/2 p'Hp."""
         Rp = self.R @ p
         return float(Rp @ (self.z - Rp / 2))
 
     def damped(self, mu: float, S: Array) -> "Triangle":
+        """Return it with mu/2 ||S p||^2 added; a coordinate whose scale is zero is damped too, and does not move."""
         if mu == 0:
             return self
         return stacked(self, np.diag(mu**0.5 * np.where(S > 0, S, 1.0)), np.zeros_like(S))
 
     def pulled(self, pull: Array) -> "Triangle":
+        """Return it with p'pull added."""
         return Triangle(self.R, self.z - solve_triangular(self.R, pull, trans=1))
 
     def bent(self, E: Array) -> "Triangle":
+        """Return it with 1/2 p'E p added; as it is, if there would be no minimum."""
         R, scale = self.R, self.scales()
         scale = np.where(scale > 0, scale, 1)
         A = R / scale
@@ -83,6 +67,10 @@ class Triangle(NamedTuple):
         return Triangle(U * scale, solve_triangular(U, A.T @ self.z, trans=1))
 
     def step(self, g: Regularizer, theta: Array, accuracy: float = 0.0) -> Array:
+        """Return the p that minimises it plus g(theta + p).
+
+        A method that finds p by iterations may leave this share of the optimality residual.
+        """
         R, z, A = self.R, self.z, g.root(theta.size)
         if A is None:
             p = prox(R, z + R @ theta, g, start=theta).theta - theta
@@ -107,7 +95,7 @@ class Point(NamedTuple):
     """A point theta with the objective and the linearisation there, on the host."""
 
     theta: Array
-    local: Local  # the loss and the prior near theta
+    local: Any  # the loss and the prior near theta: a `Triangle`, or what has its methods without a matrix
     columns: Array  # (d,), the norms of the columns of the Jacobian of the rows alone
     information: Information | None  # of t - theta, from the rows alone; None if it is not formed
     loss: float
@@ -150,7 +138,7 @@ class Problem:
         model: Model,
         likelihood: Likelihood,
         regularizer: Regularizer,
-        source: Source,
+        source: MappedSource,
         prior: Information | None,
         watch: Callable[[int, None], None] = lambda done, total: None,
     ) -> None:
@@ -191,10 +179,6 @@ class Problem:
         eps = float(np.finfo(np.dtype(rows.information.T.dtype)).eps)
         about = rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta), rows.sums, eps
         return Point(theta, local, columns, *about)
-
-    def errors(self, theta: Array) -> Array:
-        """Make one pass for the errors at theta, from which the first value of a parameter is found."""
-        return self.over_rows(errors_of, theta)
 
     @property
     def is_straight(self) -> bool:
@@ -245,7 +229,7 @@ class Problem:
     def _moved(self, point: Point) -> Point:
         """Return the point after one undamped step, without a pass; exact for a linear h."""
         local, shift = point.local, self.step(point)
-        assert isinstance(local, Triangle) and point.information is not None
+        assert point.information is not None
         theta = point.theta + shift
         information = about(point.information, -shift)
         before = 0.0 if self.prior is None else float(((self.prior[1] - self.prior[0] @ theta) ** 2).sum())
@@ -257,7 +241,7 @@ class Problem:
 
     def predicted(self, point: Point, p: Array) -> float:
         """Return the decrease of (1) that the linearisation predicts for theta + p."""
-        return point.local.decrease(p) + (point.g - self.g(point.theta + p))
+        return float(point.local.decrease(p)) + (point.g - self.g(point.theta + p))
 
     def edf(self, point: Point) -> float:
         """Return the effective degrees of freedom of the fit at a point."""
@@ -346,7 +330,9 @@ def descend(
         if bend < _STRAIGHT or problem.is_straight:
             trial = problem.at(point.theta + p)
         else:
-            bent = _accelerated(problem, point, local, p)
+            pull = problem.curvature(point.theta, p) / 2
+            known = bool(np.isfinite(pull).all())
+            bent = local.pulled(pull).step(problem.regularizer, point.theta, _ROUGH) if known else np.nan * p
             bend = 2 * float(np.linalg.norm(S * (bent - p)) / np.linalg.norm(S * p))
             if bend <= _BENT and problem.passes < max_passes:
                 trial = problem.at(point.theta + bent)
@@ -358,14 +344,6 @@ def descend(
                 bend = np.inf
         else:
             mu, growth, bend = mu * growth, 2 * growth, np.inf
-
-
-def _accelerated(problem: Problem, point: Point, local: Local, p: Array) -> Array:
-    """Return p + a, the damped step for the targets e - h_pp / 2; NaN if h_pp is not finite."""
-    pull = problem.curvature(point.theta, p) / 2
-    if not np.isfinite(pull).all():
-        return np.full_like(p, np.nan)
-    return local.pulled(pull).step(problem.regularizer, point.theta, _ROUGH)
 
 
 _MEMORY = 10  # the number of earlier steps in Anderson mixing
@@ -473,7 +451,7 @@ def descend_jointly(
             return None
         theta = found[0].theta
     if _value(problem.likelihood) is None:
-        problem.likelihood = given.learned(given, problem.errors(theta))
+        problem.likelihood = given.learned(given, problem.over_rows(errors_of, theta))
     point = problem.at(theta)
     if point is None:
         return None

@@ -264,7 +264,6 @@ def refine(
     check_weight_kind(weight_kind)
     check_is("prior", prior, (Information, type(None)), "a kalprox.Information or None")
     likelihood = likelihood_of(likelihood, weight_kind=weight_kind)
-    exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     form = Dense() if structure is None else structure_of(structure)
     dense = isinstance(form, Dense)
     kind: Callable[..., Problem] = Problem
@@ -275,9 +274,9 @@ def refine(
     from kalprox.engines.opening import opened_source  # a command on one machine does without
 
     with opened_source(source, engine) as opened, progress_bar("passes", shown=progress) as watch:
-        rows = as_source(opened, keep_sparse=not dense)
-        problem = kind(model, likelihood, regularizer, counted_source(rows, weight_kind), prior, watch)
-        point, left, change = _descended(problem, rows, weight_kind, theta, max_passes, tol, exact)
+        rows = counted_source(as_source(opened, keep_sparse=not dense), weight_kind)
+        problem = kind(model, likelihood, regularizer, rows, prior, watch)
+        point, left, change = _descended(problem, theta, max_passes, tol)
         converged, message = _verdict(problem, point, left, change, max_passes, tol)
         read = problem.read(point, gamma)
         watch(problem.passes, None)
@@ -299,18 +298,16 @@ def refine(
     )
 
 
-def _descended(
-    problem: Problem, rows: Source, weight_kind: str, theta: Array, max_passes: int, tol: float, exact: bool
-) -> tuple[Point, float, float]:
-    """Return the last point, and what is left to move, see `descend_jointly`; `exact` says that one pass is enough."""
-    if exact:
+def _descended(problem: Problem, theta: Array, max_passes: int, tol: float) -> tuple[Point, float, float]:
+    """Return the last point, and what is left to move; see `descend_jointly`."""
+    if problem.model.linear and problem.likelihood.quadratic:  # one pass is enough; linearised at 0 the residuals are y
         if (solved := problem.one_step(theta, tol)) is None:
             raise ValueError(_why_not_finite(problem, np.zeros_like(theta)))
         return *solved, 0.0
     if not np.isfinite(problem.g(theta)):
         g = type(problem.regularizer).__name__
         raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there. Change start, or bounds.")
-    nearer = None if max_passes < 2 else _from_sample(problem, rows, weight_kind, theta, max_passes)
+    nearer = None if max_passes < 2 else _from_sample(problem, theta, max_passes)
     if nearer is not None:
         problem.likelihood = nearer[1]
         found = descend_jointly(problem, nearer[0], max_passes, tol, straight=True)
@@ -328,21 +325,17 @@ _CLEAR = 20  # times what noise explains, by which the minimiser of a sample mus
 _ROUGH = 1e-2  # the tolerance of that minimiser
 
 
-def _from_sample(
-    problem: Problem, rows: Source, weight_kind: str, theta: Array, max_passes: int
-) -> tuple[Array, Likelihood] | None:
+def _from_sample(problem: Problem, theta: Array, max_passes: int) -> tuple[Array, Likelihood] | None:
     """Return the minimiser of (1) for a sample of the rows, as a start for all of them, and its likelihood.
 
     None if the rows are few or not in memory, or if the start is about as good: noise alone lets the minimiser of m
     rows decrease their sum of squares by d / m of it.
     """
     size = max(_SAMPLE[0], _SAMPLE[1] * theta.size)
-    sample = getattr(rows, "sample", None)
-    part = None if sample is None else sample(size, _LARGE * size)
+    part = problem.source.sample(size, _LARGE * size)
     if part is None:
         return None
-    counted = counted_source(part, weight_kind)
-    about = Problem(problem.model, problem.given, problem.regularizer, counted, problem.before)
+    about = Problem(problem.model, problem.given, problem.regularizer, part, problem.before)
     result = descend_jointly(about, theta, max_passes, _ROUGH)
     start = None if result is None else about.at(theta)  # with the parameter found
     if result is None or start is None:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
@@ -465,25 +465,16 @@ class Equations(LeastSquares):
 # ---- the directions of the coefficients, and their plot ---------------------------------------------------
 
 
-class Directions(NamedTuple):
-    """Uncorrelated directions of the coefficients of columns that are scaled to the same length.
+def directions(R: Array, rank: int) -> tuple[Array, Array]:
+    """Return uncorrelated directions of the coefficients of columns that are scaled to the same length. O(d^3).
 
-    Attributes
-    ----------
+    Returns
+    -------
     vectors : array of shape (d, d)
-        One direction in each row, the least determined first.
+        One direction in each row, the least determined first; the last `rank` of them are determined.
     values : array of shape (d,)
         The information along each; their sum is d if no column is zero.
-    determined : array of bool, shape (d,)
     """
-
-    vectors: Array
-    values: Array
-    determined: Array
-
-
-def directions(R: Array, rank: int) -> Directions:
-    """Return the directions of R, of which `rank` are determined. O(d^3)."""
     d, norms = len(R), np.linalg.norm(R, axis=0)
     _, singular, Vt = np.linalg.svd(R / np.where(norms > 0, norms, 1.0))
     vectors, values, unknown = Vt[::-1].copy(), singular[::-1] ** 2, d - rank
@@ -491,7 +482,7 @@ def directions(R: Array, rank: int) -> Directions:
         own = scipy.linalg.qr(vectors[:unknown], mode="r", pivoting=True)[1][:unknown]
         basis = np.linalg.solve(vectors[:unknown, own], vectors[:unknown])
         vectors[:unknown] = basis / np.linalg.norm(basis, axis=1, keepdims=True)
-    return Directions(vectors, values, np.arange(d) >= unknown)
+    return vectors, values
 
 
 def _label(direction: Array, names: Sequence[str]) -> str:
@@ -516,20 +507,18 @@ def plot_directions(R: Array, rank: int, ax: "Axes | None", names: Sequence[str]
         raise ValueError(f"names must name each of the {len(R)} coefficients; got {len(names)}.")
     if not R.any():
         raise ValueError("There is nothing to plot: the information is that of no rows. Fold rows first.")
-    found = directions(R, rank)
-    d = len(R)
-    given = ax is not None
+    vectors, values = directions(R, rank)
+    d, unknown, given = len(R), len(R) - rank, ax is not None
     ax = axes_for(ax, (6.4, _ROW[1] + _ROW[0] * min(top or _MAX, d)))
     fitting = min(max(int(label_height(ax, 1) / _LEAST), 3), _MAX) if given else _MAX
     n = min(d, fitting if top is None else top)
     shown = np.arange(n)
-    unknown = int((~found.determined).sum())
     if unknown > (few := max(n // 3, n - (d - unknown))):  # leave room for those that are determined
         shown = np.append(np.arange(few), np.arange(unknown, unknown + n - few))
     labels = [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
     labels = [figure_label(name, f"column {j + 1}", 18) for j, name in enumerate(labels)]
-    texts = [_label(found.vectors[i], labels) for i in shown]
-    draw(ax, texts, found.values[shown], found.determined[shown])
+    texts = [_label(vectors[i], labels) for i in shown]
+    draw(ax, texts, values[shown], shown >= unknown)
     only = f"\n({n} of {d:,} directions; {unknown:,} are not determined)" if n < d else ""
     ax.set_xlabel(f"information, relative to uncorrelated columns{only}", loc="right")  # there is room to the left
     return ax

@@ -7,14 +7,14 @@ Rows of inputs may be a sparse matrix, which stays sparse.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.base.arrays import Array
 from kalprox.base.control import call_jax, compiled
-from kalprox.information.linearized import Sums, expansion
+from kalprox.information.linearized import Expansion, Sums, expansion, sums_of
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Function, Linear, Model, Offset, Predictor, padded
 from kalprox.sources import Block
@@ -23,17 +23,19 @@ _BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
 _CHUNK = 4096  # rows of a function at a time
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inputs:
     """The Jacobian J of the outputs of b rows, shape (b,) or (b, m), with respect to d parameters: here as it is.
 
-    An offset is added to the outputs, and J does not depend on it.
+    An offset is added to the outputs, and J does not depend on it. If the outputs of a row interact in the loss, J is a
+    matrix L of shape (m, m) for each row times the Jacobian of the outputs.
     """
 
     model: Any
     theta: Array
     X: Any
-    offset: Any = None
+    offset: Any = 0.0
+    L: Array | None = None
 
     @cached_property
     def _at(self) -> tuple[Array, Array]:
@@ -42,34 +44,43 @@ class Inputs:
 
     def value(self) -> Array:
         """Return the outputs."""
-        return self._value() if self.offset is None else self._value() + self.offset
-
-    def _value(self) -> Array:
-        return self._at[0]
+        return self._at[0] + self.offset
 
     def times(self, v: Array) -> Array:
         """Return J v, of the shape of the outputs."""
+        Jv = self._times(v)
+        return Jv if self.L is None else (self.L @ Jv[..., None])[..., 0]
+
+    def _times(self, v: Array) -> Array:
         return self._at[1] @ v
 
     def transposed(self, u: Array) -> Array:
-        """Return J'u, shape (d,)."""
+        """Return J'u, shape (d,), for u of the shape of the outputs."""
+        return self._transposed(u if self.L is None else (np.swapaxes(self.L, -1, -2) @ u[..., None])[..., 0])
+
+    def _transposed(self, u: Array) -> Array:
         D = self._at[1]
         return u.ravel() @ D.reshape(-1, D.shape[-1])
 
-    def squares(self, w: Array, L: Array | None) -> Array:
-        """Return the diagonal of J'L' diag(w) L J, with a matrix L of shape (m, m) for each row, or none."""
+    def squares(self, w: Array) -> Array:
+        """Return the diagonal of J' diag(w) J."""
         total = np.zeros_like(self.theta)
         for rows, D in pieces(self, len(w), w[0].size):
-            D = D if L is None else L[rows] @ D
             total = total + w[rows].ravel() @ (D.reshape(-1, len(total)) ** 2)
         return total
 
     def explicit(self, rows: slice) -> Any:
         """Return the rows of J, shape (b, d) or (b, m, d); sparse of shape (b m, d) if the inputs are sparse."""
+        D, L = self._explicit(rows), None if self.L is None else self.L[rows]
+        if L is None:
+            return D
+        return scipy.sparse.block_diag(L, format="csr") @ D if scipy.sparse.issparse(D) else L @ D
+
+    def _explicit(self, rows: slice) -> Any:
         return self._at[1][rows]
 
 
-@dataclass(frozen=True)
+@dataclass
 class PredictorInputs(Inputs):
     """J of h(x'theta), each row of which is x times the slope of the link, or of several linear outputs.
 
@@ -92,21 +103,21 @@ class PredictorInputs(Inputs):
     def _slope(self) -> Any:
         return 1.0 if self.model.linear else self._link[1]
 
-    def _value(self) -> Array:
-        return self._link[0]
+    def value(self) -> Array:
+        return self._link[0] + self.offset
 
-    def times(self, v: Array) -> Array:
+    def _times(self, v: Array) -> Array:
         return self._slope * np.asarray(self.X @ self._columns(v))
 
-    def transposed(self, u: Array) -> Array:
+    def _transposed(self, u: Array) -> Array:
         return np.asarray(self.X.T @ (self._slope * u)).ravel()
 
-    def squares(self, w: Array, L: Array | None) -> Array:
-        w = w if L is None else (w[:, :, None] * L**2).sum(axis=1)
+    def squares(self, w: Array) -> Array:
+        w = w if self.L is None else (w[:, :, None] * self.L**2).sum(axis=1)
         squared = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X**2
         return np.asarray(squared.T @ (self._slope**2 * w)).ravel()
 
-    def explicit(self, rows: slice) -> Any:
+    def _explicit(self, rows: slice) -> Any:
         X, sparse = self.X[rows], scipy.sparse.issparse(self.X)
         if self._outputs is not None:
             if sparse:
@@ -118,17 +129,17 @@ class PredictorInputs(Inputs):
         return X.multiply(slope).tocsr() if sparse else slope * X
 
 
-@dataclass(frozen=True)
+@dataclass
 class FunctionInputs(Inputs):
     """J of a function, which JAX differentiates forward for J v and in reverse for J'u."""
 
-    def _value(self) -> Array:
-        return self._forward(self.theta)[0]
+    def value(self) -> Array:
+        return self._forward(self.theta)[0] + self.offset
 
-    def times(self, v: Array) -> Array:
+    def _times(self, v: Array) -> Array:
         return self._forward(v)[1]
 
-    def transposed(self, u: Array) -> Array:
+    def _transposed(self, u: Array) -> Array:
         total = np.zeros_like(self.theta)
         for rows in _chunks(len(self.X)):
             X = padded(self.X[rows], self.theta.size)
@@ -137,7 +148,7 @@ class FunctionInputs(Inputs):
             total = total + call_jax(partial(compiled(_reverse), self.model), self.theta, X, weights)
         return total
 
-    def explicit(self, rows: slice) -> Array:
+    def _explicit(self, rows: slice) -> Array:
         return self.model.linearize_rows(self.theta, self.X[rows])[1]
 
     def _forward(self, v: Array) -> tuple[Array, Array]:
@@ -151,7 +162,7 @@ class FunctionInputs(Inputs):
         return f, Jv
 
 
-def inputs_of(model: Model, theta: Array, X: Any, offset: Array | None = None) -> Inputs:
+def inputs_of(model: Model, theta: Array, X: Any, offset: Any = 0.0) -> Inputs:
     """Return the Jacobian of a model at rows of inputs, by its products."""
     if isinstance(model, Offset):
         last = X[:, [-1]].toarray().ravel() if scipy.sparse.issparse(X) else X[:, -1]
@@ -193,56 +204,28 @@ def _reverse(model: Function, theta: Array, X: Array, u: Array) -> Array:
     return jax.vjp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), theta)[1](u)[0]
 
 
-class ImplicitRows(NamedTuple):
-    """The least-squares problem of a block for a step p of theta: sum of weights (targets - J p)^2 / 2, J implicit."""
+def expand(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> Expansion:
+    """Expand the loss of a block at theta, see `kalprox.information.linearized.expand`, with `Inputs` as the Jacobian.
 
-    inputs: Any
-    L: Array | None  # (b, m, m): J is L times the Jacobian of the outputs, if these interact in the loss
-    f: Array  # (b,) or (b, m)
-    targets: Array  # (b m,)
-    weights: Array  # (b m,)
-    loss: float
-    counts: Array  # (b m,)
-    block: Block
-
-    def times(self, v: Array) -> Array:
-        """Return J v, shape (b m,)."""
-        Jv = self.inputs.times(v)
-        return (Jv if self.L is None else (self.L @ Jv[..., None])[..., 0]).ravel()
-
-    def transposed(self, u: Array) -> Array:
-        """Return J'u, shape (d,)."""
-        u = u.reshape(self.f.shape)
-        u = u if self.L is None else (np.swapaxes(self.L, -1, -2) @ u[..., None])[..., 0]
-        return self.inputs.transposed(u)
-
-
-def expand(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> ImplicitRows:
-    """Expand the loss of a block at theta, see `kalprox.information.linearized.expand`, without forming its rows."""
-    block = counting(block)
-    theta = np.asarray(theta, block.y.dtype)
+    The rows must have positive weights, see `counting`. Those of the least-squares problem, and their counts, are
+    arrays.
+    """
     likelihood.check(block.y)
     with np.errstate(all="ignore"):
-        inputs = inputs_of(model, theta, block.X)
+        inputs = inputs_of(model, np.asarray(theta, block.y.dtype), block.X)
         f = inputs.value()
         if f.shape != block.y.shape:
             raise ValueError(f"y must have the shape of the model's output, {f.shape}; got {block.y.shape}.")
-        L = _contrasts(likelihood, f)
+        if likelihood.interacts:
+            inputs.L = likelihood.contrasts(f, np.broadcast_to(np.eye(f.shape[-1]), (*f.shape, f.shape[-1])))
         if likelihood.majorizes and not descent:
             targets, curvature = likelihood.matched(block.y, f, 0 * f)
         else:
             targets, curvature = likelihood.least_squares(block.y, f)
         at = expansion(likelihood, f, inputs, targets, curvature, block)
     ones = np.ones_like(at.targets)
-    w, counts = (ones if a is None else a for a in (at.weights, at.counts))
-    return ImplicitRows(inputs, L, f, at.targets, w, float(at.loss), counts, block)
-
-
-def _contrasts(likelihood: Likelihood, f: Array) -> Array | None:
-    if not likelihood.interacts:
-        return None
-    m = f.shape[-1]
-    return likelihood.contrasts(f, np.broadcast_to(np.eye(m), (*f.shape, m)))
+    weights, counts = (ones if a is None else a for a in (at.weights, at.counts))
+    return at._replace(weights=weights, counts=counts)
 
 
 def counting(block: Block) -> Block:
@@ -272,46 +255,46 @@ class Gradient(Sums):
 
 def gradient_of(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Gradient:
     """Return the loss of a block at theta, its gradient, and the diagonal of its curvature."""
+    block = counting(block)
     with np.errstate(all="ignore"):
-        at = expand(model, likelihood, theta, block)
-        w, e, f = at.weights, at.targets, at.f.ravel()
-        sums = None
-        if likelihood.parameter is not None:
-            sums = np.asarray(likelihood.sums(at.block.y.ravel(), f, 0 * f, at.counts))
-        slope, squares = at.transposed(w * e), at.inputs.squares(w.reshape(at.f.shape), at.L)
-        return Gradient(at.loss, float(w @ e**2), float(w @ f**2), slope, squares, float(at.counts.sum()), sums)
+        at, shape = expand(model, likelihood, theta, block), block.y.shape
+        w, e, inputs, counts = np.asarray(at.weights), at.targets, at.D, np.asarray(at.counts)
+        sums = None if likelihood.parameter is None else np.asarray(sums_of(likelihood, at, block))
+        slope, squares = inputs.transposed((w * e).reshape(shape)), inputs.squares(w.reshape(shape))
+        rss, size = float(w @ e**2), float(w @ at.f**2)
+        return Gradient(float(at.loss), rss, size, slope, squares, float(counts.sum()), sums)
 
 
 def product_of(model: Model, likelihood: Likelihood, theta: Array, v: Array, block: Block) -> Array:
     """Return J'WJ v for a block, linearised at theta."""
+    block = counting(block)
     if likelihood.quadratic:  # the weights do not depend on the outputs
-        block = counting(block)
-        inputs = inputs_of(model, np.asarray(theta, block.y.dtype), block.X)
-        Jv = inputs.times(v)
-        w = block.weights if block.weights is None or Jv.ndim == 1 else block.weights[:, None]
-        return np.asarray(inputs.transposed(Jv if w is None else w * Jv))
-    at = expand(model, likelihood, theta, block)
-    return at.transposed(at.weights * at.times(v))
+        inputs, w = inputs_of(model, np.asarray(theta, block.y.dtype), block.X), block.weights
+    else:
+        at = expand(model, likelihood, theta, block)
+        inputs, w = at.D, at.weights
+    Jv = inputs.times(v)
+    if w is None:
+        return np.asarray(inputs.transposed(Jv))
+    return np.asarray(inputs.transposed((w.reshape(len(Jv), -1) * Jv.reshape(len(Jv), -1)).reshape(Jv.shape)))
 
 
 def curvature_products(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:
     """Return J'W h_pp, with h_pp the second derivative of h along p, as `curvature_along` does."""
-    s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
+    block, s = counting(block), float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
     here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
     with np.errstate(all="ignore"):
-        return here.transposed(here.weights * (ahead.times(p / s) - here.times(p / s)))
+        bend = ahead.D.times(p / s) - here.D.times(p / s)
+        return here.D.transposed(np.asarray(here.weights).reshape(bend.shape) * bend)
 
 
 def explicit_rows(
     model: Model, likelihood: Likelihood, theta: Array, block: Block
 ) -> Iterator[tuple[Any, Array, Array]]:
     """Yield the linearised rows of a block in pieces: rows of J, array or CSR matrix, their targets and weights."""
-    at = expand(model, likelihood, theta, block, descent=False)
-    outputs = at.f[0].size
-    for rows, D in pieces(at.inputs, len(at.f), outputs):
+    block = counting(block)
+    at, outputs = expand(model, likelihood, theta, block, descent=False), block.y[0].size
+    for rows, D in pieces(at.D, len(block), outputs):
         flat = slice(rows.start * outputs, rows.stop * outputs)
-        if at.L is not None:
-            L = at.L[rows]
-            D = scipy.sparse.block_diag(L, format="csr") @ D if scipy.sparse.issparse(D) else L @ D
         D = D if scipy.sparse.issparse(D) else D.reshape(-1, D.shape[-1])
-        yield D, at.targets[flat], at.weights[flat]
+        yield D, at.targets[flat], np.asarray(at.weights)[flat]

@@ -40,13 +40,7 @@ class Spread(NamedTuple):
 
 
 def expand(
-    model: Model,
-    likelihood: Likelihood,
-    theta: Array,
-    block: Block,
-    covariance: "Array | Spread | None" = None,
-    *,
-    descent: bool = False,
+    model: Model, likelihood: Likelihood, theta: Array, block: Block, covariance: Any = None, *, descent: bool = False
 ) -> Expansion:
     """Expand the loss of a block at theta.
 
@@ -140,7 +134,8 @@ def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: "Ar
     y = masked(block.weights, block.y).ravel()
     counts = namespace(y).ones_like(y) if at.counts is None else at.counts
     with np.errstate(all="ignore"):
-        return likelihood.sums(y, at.f, output_variances(at.D, covariance), counts)
+        variance = 0 * at.f if covariance is None else output_variances(at.D, covariance)
+        return likelihood.sums(y, at.f, variance, counts)
 
 
 def _averaged(model: Any, theta: Array, covariance: "Array | Spread", X: Array) -> tuple[Array, Array]:

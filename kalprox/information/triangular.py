@@ -30,15 +30,7 @@ from kalprox.base.arrays import (
     namespace,
     pytree,
 )
-from kalprox.base.checks import (
-    all_finite,
-    check_array,
-    check_fading,
-    check_finite,
-    check_floating,
-    check_is,
-    concrete,
-)
+from kalprox.base.checks import all_finite, check_array, check_fading, check_finite, check_floating, check_is, concrete
 from kalprox.base.control import compiled, cond_rare
 from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information.base import Equations, LeastSquares

@@ -39,7 +39,7 @@ _ACCURATE, _MOST = 1e-2, 500  # the accuracy of the equations that are solved fo
 
 
 class Products(NamedTuple):
-    """1/2 p'Hp - b'p with H known by its products; see `kalprox.algorithms.descent.Local`."""
+    """1/2 p'Hp - b'p with H known by its products; see `kalprox.algorithms.descent.Triangle`."""
 
     H: Operator
     b: Array
@@ -167,7 +167,6 @@ class MatrixFreeProblem(Problem):
         """
         terms = terms_of(self.regularizer.tangent(point.theta), len(point.theta))
         free, local = terms.free(point.theta), point.local
-        assert isinstance(local, Products)
         extra, more = terms.curvature(point.theta)
         H = local.H._replace(product=lambda v: local.H.product(v) + extra(v), diagonal=local.H.diagonal + more)
         count = int(free.sum())

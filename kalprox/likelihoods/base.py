@@ -327,6 +327,12 @@ class Likelihood(LearnedParameter, ABC):
         The smallest and the largest value of that parameter.
     positive : tuple of str
         The names of parameters that must be positive, unless they are None.
+    unit : float
+        The noise variance for gamma = 1.
+    first : Likelihood or None
+        A likelihood whose estimate refinement should start from; None if it is not needed.
+    rough : Likelihood or None
+        A quadratic likelihood with about the same minimiser, for a start far from it; None if there is none.
 
     Examples
     --------
@@ -389,6 +395,9 @@ class Likelihood(LearnedParameter, ABC):
     interacts: ClassVar[bool] = False
     majorizes: ClassVar[bool] = False
     positive: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[Any] = 1.0
+    first: ClassVar["Likelihood | None"] = None
+    rough: ClassVar["Likelihood | None"] = None
 
     @property
     def family(self) -> str:
@@ -641,8 +650,7 @@ class Likelihood(LearnedParameter, ABC):
 
         carry = t, low, high, high - low
         if xp is not np:  # a loop without a break, which can be differentiated; unrolled, it takes minutes to compile
-            carry = fori_loop(xp, _STEPS, step, carry)
-            return carry[0]
+            return fori_loop(xp, _STEPS, step, carry)[0]
         for _ in range(_STEPS):
             carry = step(None, carry)
             if (np.abs(carry[-1]) <= _CLOSE * (1 + np.abs(carry[0]))).all():
@@ -664,23 +672,7 @@ class Likelihood(LearnedParameter, ABC):
         array of the shape of f
         """
         low, high = (self.expand(y, f + side * _ASIDE)[1] for side in (-1, 1))
-        change: Array = (low - high) * variance / (4 * _ASIDE)
-        return change
-
-    @property
-    def unit(self) -> Any:
-        """The noise variance for gamma = 1."""
-        return 1.0
-
-    @property
-    def first(self) -> "Likelihood | None":
-        """A likelihood whose estimate refinement should start from; None if it is not needed."""
-        return None
-
-    @property
-    def rough(self) -> "Likelihood | None":
-        """A quadratic likelihood with about the same minimiser, for a start far from it; None if there is none."""
-        return None
+        return (low - high) * variance / (4 * _ASIDE)
 
     def row_weights(self, y: Array, predicted: Predictive) -> Array:
         """Return the weights of rows in a fit, relative to that of a row that is exactly as predicted.
@@ -726,8 +718,7 @@ class Likelihood(LearnedParameter, ABC):
         """
         with np.errstate(all="ignore"):
             low, here, high = (self.expand(y, f + side * std)[1] for side in (-1, 0, 1))
-            change: Array = abs(high - low) / (2 * here)
-            return change
+            return abs(high - low) / (2 * here)
 
     def contrasts(self, f: Array, D: Array) -> Array:
         """Return the Jacobian of what the least-squares problem is about, given that of f.

@@ -309,8 +309,7 @@ class Categorical(Likelihood):
 
 def _of_several(y: Array) -> Array:
     """Return of which rows it is only known that they have one of several classes."""
-    several: Array = y.sum(axis=-1, keepdims=True) > 1.5
-    return several
+    return y.sum(axis=-1, keepdims=True) > 1.5
 
 
 def _root(covariance: Array) -> Array:

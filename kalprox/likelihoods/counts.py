@@ -10,8 +10,19 @@ from kalprox.likelihoods.base import Likelihood, Outcomes
 from kalprox.predictive import Amounts, Counts, FromMoments
 
 
+class _Counts(Likelihood):
+    """Counts, with the log of their mean as the output of the model."""
+
+    support: ClassVar[tuple[float, float]] = 0.0, np.inf
+    outcomes: ClassVar[Outcomes] = "counts"
+    predictive: ClassVar[type[FromMoments] | None] = Counts
+
+    def likely_size(self, largest: float) -> float:
+        return max(1.0, float(np.log1p(largest)))
+
+
 @pytree
-class Poisson(Likelihood):
+class Poisson(_Counts):
     """Counts with the mean exp(f): the loss is exp(f) - y f.
 
     An exposure, the time or the number at risk of a row, is an offset: log(exposure) is added to f. With weights in its
@@ -27,12 +38,6 @@ class Poisson(Likelihood):
     """
 
     help: ClassVar[str] = "counts"
-    support: ClassVar[tuple[float, float]] = 0.0, np.inf
-    outcomes: ClassVar[Outcomes] = "counts"
-    predictive: ClassVar[type[FromMoments] | None] = Counts
-
-    def likely_size(self, largest: float) -> float:
-        return _log_size(largest)
 
     def loss(self, y: Array, f: Array) -> Array:
         return namespace(f).exp(f) - y * f
@@ -46,7 +51,7 @@ class Poisson(Likelihood):
         return mean - y, mean
 
     @property
-    def rough(self) -> Likelihood | None:
+    def rough(self) -> Likelihood | None:  # type: ignore[override]
         return _LogCounts()
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
@@ -93,7 +98,7 @@ class QuasiPoisson(Poisson):
 
 
 @pytree
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(_Counts):
     """Counts with the mean m = exp(f) and the variance m + dispersion m^2.
 
     The loss is (y + 1/a) log(1 + a m) - y f with the dispersion a.
@@ -114,10 +119,6 @@ class NegativeBinomial(Likelihood):
     """
 
     help: ClassVar[str] = "counts whose variance grows with the square of the mean"
-    support: ClassVar[tuple[float, float]] = 0.0, np.inf
-    outcomes: ClassVar[Outcomes] = "counts"
-    predictive: ClassVar[type[FromMoments] | None] = Counts
-
     parameter: ClassVar[str | None] = "dispersion"
     bounds: ClassVar[tuple[float, float]] = 1e-6, 1e6
     positive: ClassVar[tuple[str, ...]] = ("dispersion",)
@@ -125,11 +126,8 @@ class NegativeBinomial(Likelihood):
     dispersion: Any = None
 
     @property
-    def first(self) -> Likelihood | None:
+    def first(self) -> Likelihood | None:  # type: ignore[override]
         return Poisson() if self.dispersion is None else None
-
-    def likely_size(self, largest: float) -> float:
-        return _log_size(largest)
 
     def loss(self, y: Array, f: Array) -> Array:
         xp = namespace(f)
@@ -189,11 +187,6 @@ def rate(xp: Any, f: Array, variance: Array) -> tuple[Array, Array]:
 
 _SMALL = 0.03  # the relative variance of a rate up to which the series has all digits
 _FIRST = 1e-3  # the smallest dispersion that a fit starts with: a smaller one says little about where to go
-
-
-def _log_size(largest: float) -> float:
-    """Return the likely size of the log of the mean of counts up to this one."""
-    return max(1.0, float(np.log1p(largest)))
 
 
 @pytree

@@ -105,7 +105,7 @@ class Robust(Likelihood):
         return np.inf
 
     @property
-    def first(self) -> Likelihood | None:
+    def first(self) -> Likelihood | None:  # type: ignore[override]
         return Huber(_MEDIAN_LIKE, scale=self.scale)
 
     @property
@@ -202,8 +202,7 @@ class Robust(Likelihood):
         >>> Huber().is_outlier(np.array([3.2, -3.4]))
         array([False,  True])
         """
-        found: Array = namespace(r).abs(r) > standard_quantile(self.error_dof, 1 - FALSE_ALARMS / 2)
-        return found
+        return namespace(r).abs(r) > standard_quantile(self.error_dof, 1 - FALSE_ALARMS / 2)
 
     def guess(self, sums: Array) -> Any:
         xp = namespace(sums)

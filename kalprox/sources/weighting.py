@@ -282,6 +282,6 @@ def counted(block: Block, kind: str) -> Block:
     return block if counts is None else replace(block, counts=counts)
 
 
-def counted_source(source: Source, kind: str) -> Source:
+def counted_source(source: Source, kind: str) -> MappedSource:
     """Return the source with the counts of its rows."""
     return MappedSource(source, partial(counted, kind=kind))
