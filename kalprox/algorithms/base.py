@@ -92,7 +92,7 @@ class Problem:
     regularizer: Regularizer
     gamma: Any  # the noise precision; None if the noise variance is learned
     forget: Any  # the factor by which every new row multiplies the weights of earlier rows
-    warmup: int = static()  # bytes
+    warmup: int = static(default=256 * 2**20)  # bytes
     weight_kind: str = static(default="frequency")  # what the weights of the rows mean
 
     @property
@@ -118,9 +118,10 @@ def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True
     if weights is None:
         xp = namespace(X, y)
         weights = xp.ones(len(y), y.dtype) if xp is np or is_traced(X, y) else _ones(len(y), np.dtype(y.dtype), xp)
-    jax_arrays = namespace(X, y, weights) is not np and not is_traced(X, y, weights)
-    if jax_arrays and np.shape(weights) == (len(y),) and (not look or _are_fine(X, y, weights)):
-        return weights
+    if namespace(X, y, weights) is not np and not is_traced(X, y, weights) and np.shape(weights) == (len(y),):
+        with eager():  # also in a program that closes over the rows
+            if not look or bool(compiled(are_fine)(X, y, weights)):
+                return weights
     check_positive("weights", weights, strict=False)
     for name, a in (("X", X), ("y", y)):
         check_finite(name, masked(weights, a))
@@ -133,18 +134,8 @@ def _ones(n: int, dtype: np.dtype, xp: ModuleType) -> Array:
 
     They are numbers also in a program that is traced, and that closes over the rows.
     """
-    import jax
-
-    with jax.ensure_compile_time_eval():
+    with eager():
         return xp.ones(n, dtype)
-
-
-def _are_fine(X: Array, y: Array, weights: Array) -> bool:
-    """Return what `are_fine` computes for JAX arrays of numbers, also in a program that closes over them."""
-    import jax
-
-    with jax.ensure_compile_time_eval():
-        return bool(compiled(are_fine)(X, y, weights))
 
 
 def are_fine(X: Array, y: Array, weights: Array) -> Array:

@@ -23,7 +23,6 @@ from kalprox.algorithms.state import (
     MAX_LEVERAGE,
     ROBUST_ROWS,
     TOL,
-    HeldRows,
     ProximalState,
     WarmupCutShort,
     bytes_of,
@@ -59,7 +58,7 @@ def proximal_filter(
     *,
     gamma: Any = 1.0,
     forget: Any = 1.0,
-    warmup: int = 256 * 2**20,
+    warmup: int = Problem.warmup,
     likelihood: Likelihood | None = None,
     weight_kind: str = "frequency",
     structure: Any = "dense",
@@ -143,36 +142,33 @@ def proximal_filter(
         from kalprox.large.filter import structured_filter
 
         return structured_filter(problem, structure)
-    return Algorithm(
-        init=Partial(_init, (problem,)),
-        step=Partial(_step, (problem,)),
-        predict=Partial(ProximalState.predict, ()),
-        by_block=True,
-    )
+    init, step = (Partial(function, (problem,)) for function in (_init, _step))
+    return Algorithm(init, step, Partial(ProximalState.predict, ()), by_block=True)
 
 
 def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
     mean = start_mean(mean0)
-    xp, d = namespace(mean), len(mean)
-    zero = Information.zero(d, dtype=mean.dtype, xp=xp)
-    prior = zero
-    if v0 is not None:
-        V = start_covariance(v0, mean).dense()
-        # With V = L L' the prior is ||L^-1 (theta - mean)||^2: L^-1 / sqrt(gamma) is its root in units of the noise.
-        root = xp.linalg.inv(xp.linalg.cholesky(V))
-        gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma / problem.likelihood.unit, mean.dtype)
-        prior = Information.from_prior(mean, root / gamma**0.5)
-    held = HeldRows.none(mean) if not problem.exact and problem.warmup > 0 else None
-    return ProximalState(problem, prior, zero, mean, held)
+    state, xp = ProximalState.start(problem, mean), namespace(mean)
+    if v0 is None:
+        return state
+    V = start_covariance(v0, mean).dense()
+    # With V = L L' the prior is ||L^-1 (theta - mean)||^2: L^-1 / sqrt(gamma) is its root in units of the noise.
+    root = xp.linalg.inv(xp.linalg.cholesky(V))
+    gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma / problem.likelihood.unit, mean.dtype)
+    return replace(state, prior=Information.from_prior(mean, root / gamma**0.5))
+
+
+def _step(problem: Problem, state: ProximalState, *rows: Array, **options: Array) -> ProximalState:
+    return learn(replace(state, problem=problem), *rows, **options)
 
 
 @full_precision
-def _step(
-    problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None, times: Array | None = None
+def learn(
+    state: ProximalState, X: Array, y: Array, weights: Array | None = None, times: Array | None = None
 ) -> ProximalState:
-    block = Block(X, y, checked_rows(X, y, weights))
+    """Return the state after a block of rows; see `proximal_filter`."""
+    problem, block = state.problem, Block(X, y, checked_rows(X, y, weights))
     problem.likelihood.check(y, block.weights)  # a warm-up would find it later, among other rows
-    state = replace(state, problem=problem)
     if (known := concrete(block.weights)) is not None and not known.any():
         return state  # rows of weight 0 are no rows
     if problem.by_time:
@@ -188,11 +184,11 @@ def later(state: ProximalState, time: float) -> ProximalState:
     left = float(forget.left(state.time, time))
     now = replace(now, data=found.data.forget(left), estimate=found.mean, held=None, extrapolating=None)
     skew = None if now.skew is None else left * now.skew
-    return _reestimated(replace(now, skew=skew, time=time, elapsed=left))
+    return _estimated(replace(now, skew=skew, time=time, elapsed=left))
 
 
 def _learned(state: ProximalState, block: Block) -> ProximalState:
-    """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_refined_together`."""
+    """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_estimated`."""
     problem = state.problem
     counts = counts_of(block.weights, problem.weight_kind)
     weights, counts, squares, left = faded(block.weights, problem.forget, counts, block.times, state.time)
@@ -291,26 +287,31 @@ def _taken(
     if isinstance(near, slice) or near.any():
         rows = (None if a is None else a[near] for a in (at.weights, at.counts, at.squares))
         data = before.fold(at.D[near], targets[near], *rows)
-    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
-    return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating, tol)
+    return _estimated(replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating), tol)
 
 
 def with_prior(state: ProximalState, prior: Information) -> ProximalState:
-    """Return the state after its warm-up with another prior."""
-    state, rows = replace(state, prior=prior), state.extrapolating
-    return _reestimated(state) if rows is None else _refined_together(state, rows, TOL)
+    """Return the state with another prior, and the estimate with it, unless a warm-up is yet to find one."""
+    state = replace(state, prior=prior)
+    return _estimated(state) if state.held is None else state
 
 
-def _refined_together(state: ProximalState, rows: Block, tol: float) -> ProximalState:
-    """Refine the rows that extrapolate, with the information of all others as the prior; fold those that no longer do.
+def _estimated(state: ProximalState, tol: float = TOL) -> ProximalState:
+    """Return the state with the estimate of its new information. The posterior found on the way is the state's own.
 
-    A row that is folded is linearised at the estimate found, at which the refinement linearised it too, so that folding
-    does not move the estimate.
+    Rows that extrapolate are refined, to a precision of `tol`, with the information of all others as the prior, and
+    those that no longer do are folded. Such a row is linearised at the estimate found, at which the refinement
+    linearised it too, so that folding does not move the estimate.
     """
-    p = state.problem
+    p, rows = state.problem, state.extrapolating
+    if rows is None:
+        found = InformationPosterior(state.data, state.inner, start=state.estimate, **state.options)
+        state = replace(state, estimate=found.mean)
+        state.__dict__["linearization"] = found
+        return state
     prior = merge(state.data, state.prior)
     fit = refine_held(p.model, state.likelihood, state.inner, rows, state.estimate, prior, tol)
-    state = replace(state, estimate=fit.mean, extrapolating=rows)
+    state = replace(state, estimate=fit.mean)
     leverage, _, keep = leverages(p.model, state.linearization, rows)
     most = min(p.warmup, _HOLD) * len(keep) // bytes_of(rows)
     if keep.sum() > most:  # keep those of the largest leverage
@@ -363,14 +364,6 @@ FAR = 0.5  # by which the outputs of a warm-up may move between two checks: thei
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
-def _reestimated(state: ProximalState) -> ProximalState:
-    """The state with the estimate of its new information. The posterior found on the way is the state's own."""
-    found = InformationPosterior(state.data, state.inner, start=state.estimate, **state.options)
-    state = replace(state, estimate=found.mean)
-    state.__dict__["linearization"] = found
-    return state
-
-
 def _finite_cov(state: ProximalState) -> Array | None:
     """Return the covariance, for linearising h under the belief; None if a direction is undetermined.
 
@@ -400,19 +393,13 @@ def origin(state: ProximalState) -> Array | None:
     return state.estimate if held is None else held.start
 
 
-def _are_far(state: ProximalState, start: Array, X: Array, f: Array) -> bool:
-    """Whether the outputs f of rows are farther from those at `start` than the expansion of the loss is valid."""
-    return bool(np.abs(f - state.problem.model.linearize_rows(start, X)[0]).max() > FAR)
-
-
 def _if_finite(new: Information, old: Information) -> Information:
     """Return `new`; under jit, where no exception can be raised, return `old` if `new` is not finite."""
     if not is_traced(new):
         return new
-    import jax.numpy as jnp
-
-    good = jnp.isfinite(new.T).all()
-    kept: Information = tree_map(lambda a, b: jnp.where(good, a, b), new, old)
+    xp = namespace(new.T)
+    good = xp.isfinite(new.T).all()
+    kept: Information = tree_map(lambda a, b: xp.where(good, a, b), new, old)
     return kept
 
 
@@ -434,7 +421,10 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
             state = _learned(state, block)
         start = origin(state)
-        if start is None or not _are_far(state, start, block.X, model.linearize_rows(state.estimate, block.X)[0]):
+        if start is None:
+            return replace(state, held=held)
+        now, then = (model.linearize_rows(theta, block.X)[0] for theta in (state.estimate, start))
+        if not np.abs(now - then).max() > FAR:
             return replace(state, held=held)
         held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
@@ -449,7 +439,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         alone, many = bent[large].any() or not likelihood.log_concave, _VERY_MANY
     few = not alone and large.mean() <= _RARE and held.rows >= many * state.data.d
     settled = (
-        held.may_end(problem.warmup)
+        (held.next_look > 0 or held.bytes >= problem.warmup)  # a check before its time does not end it
         and fit.converged
         and (few or leverage < MAX_LEVERAGE)
         and far.mean() <= _FEW

@@ -26,7 +26,6 @@ from kalprox.base.tree import leaf
 from kalprox.information import Information
 from kalprox.information.linearized import (
     Expansion,
-    Spread,
     curved_variance,
     errors_of,
     expand,
@@ -65,14 +64,7 @@ def guessed_numbers(given: Likelihood, sums_at: Callable[[Likelihood], Array]) -
 
 
 def next_numbers(
-    learned: Learned,
-    given: Likelihood,
-    at: Expansion,
-    block: Block,
-    covariance: Array | Spread | None,
-    left: Array | None,
-    *,
-    held: bool = False,
+    learned: Learned, given: Likelihood, at: Expansion, block: Block, covariance: Any, left: Any, *, held: bool = False
 ) -> Learned:
     """Return what is known after a block that was expanded at the belief before it, with this covariance of theta.
 
@@ -157,8 +149,12 @@ class HeldRows:
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":
-        """Return no rows, to be checked at 10 d rows: fewer cannot all have a leverage below 0.1."""
-        return cls((), start, start, next_look=int(len(start) / MAX_LEVERAGE))
+        """Return no rows, which are to be checked for the first time."""
+        return cls((), start, start, next_look=0).anew()
+
+    def anew(self) -> "HeldRows":
+        """Return the rows, to be checked at 10 d rows: fewer cannot all have a leverage below 0.1."""
+        return replace(self, next_look=int(len(self.start) / MAX_LEVERAGE))
 
     @property
     def rows(self) -> int:
@@ -186,10 +182,6 @@ class HeldRows:
     def to_check(self) -> "HeldRows":
         """Return the rows, to be checked at once, after which the warm-up goes on."""
         return replace(self, next_look=0)
-
-    def may_end(self, limit: int) -> bool:
-        """Whether a check may end the warm-up: not one before its time, unless the rows take `limit` bytes."""
-        return self.next_look > 0 or self.bytes >= limit
 
     def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
         """Return the same rows, to be checked again when there are 1.5 times as many; 3 times, if they are settled.
@@ -228,18 +220,11 @@ def counted(rows: Block) -> Block:
 
 
 def refine_held(
-    model: Model,
-    likelihood: Likelihood,
-    regularizer: Regularizer,
-    rows: Block,
-    start: Array,
-    prior: Information,
-    tol: float = TOL,
+    model: Model, likelihood: Likelihood, g: Regularizer, rows: Block, start: Array, prior: Information, tol: float
 ) -> Refined:
     """Refine the held rows to convergence, to a relative precision of `tol`, starting from `start`."""
-    source = _source(rows)
     passes = _PASSES * (4 if likelihood.learns else 1)
-    return refine(model, regularizer, source, start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
+    return refine(model, g, _source(rows), start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
 
 
 def _source(rows: Block) -> ArraySource:
@@ -393,6 +378,12 @@ class ProximalState(FilterState):
     skew: Array | None = leaf("p", default=None)  # of rows that were refined; later ones are learned by their means
     elapsed: float = static(default=1.0)  # what the time since the last row has left; see `later`
 
+    @classmethod
+    def start(cls, problem: Problem, mean: Array) -> "ProximalState":
+        """Return the state before the first row, without a prior; a nonlinear model starts at `mean`."""
+        zero = Information.zero(len(mean), dtype=mean.dtype, xp=namespace(mean))
+        return cls(problem, zero, zero, mean, None if problem.exact or problem.warmup == 0 else HeldRows.none(mean))
+
     def __repr__(self) -> str:
         about, p = f"data={self.data!r}, prior={self.prior!r}", self.problem
         held = "" if self.held is None else f", held={count(len(self.held.blocks), 'block')}"
@@ -446,7 +437,7 @@ class ProximalState(FilterState):
         """The refinement of the rows held so far."""
         assert self.held is not None
         p = self.problem
-        return refine_held(p.model, p.likelihood, self.inner, self.held_block, self.held.start, self.prior)
+        return refine_held(p.model, p.likelihood, self.inner, self.held_block, self.held.start, self.prior, TOL)
 
     @property
     def held_block(self) -> Block:

@@ -7,7 +7,7 @@ from kalprox.base.tree import Saved, Sizes
 from kalprox.learning.bank import Bank, BankRows, core_type, restored_member, wrapped
 from kalprox.learning.exact import Exact
 from kalprox.learning.merging import check_change
-from kalprox.learning.refined_path import fit_with_chosen_alpha
+from kalprox.learning.passes import fit_with_chosen_alpha
 from kalprox.learning.row_buffer import LiveRows, RecentRows, RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs

@@ -9,35 +9,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox.algorithms.proximal_filter import (
-    FAR,
-    later,
-    origin,
-    take_matched,
-    with_prior,
-)
-from kalprox.algorithms.state import HeldRows, ProximalState
+from kalprox.algorithms.proximal_filter import FAR, later, learn, origin, take_matched, with_prior
+from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
-from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning, noise_variance
+from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning
 from kalprox.learning.matched import filter_after, followed, matched_innovations
 from kalprox.learning.merging import SIZE, change, distance, in_coordinates, likely_rows, mean_skew, of_moments
-from kalprox.learning.passes import faded_source, filter_of, fitted_in_passes, forget_of
+from kalprox.learning.passes import faded_source, fitted_in_passes, refined_path
 from kalprox.learning.path import Path
-from kalprox.learning.refined_path import refined_path
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Core, State
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import (
     Columns,
-    coef_regularizer,
     first_theta,
+    noise_variance,
+    problem_of,
     weak_prior,
+    with_class,
+    with_weak_prior,
 )
 from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
@@ -68,9 +64,12 @@ class Linearised(Core):
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
     columns: Columns | None = None  # on which the weak prior rests; see `Columns`
-    time: float | None = leaf(default=None, kw_only=True)  # of the last row, if rows are forgotten by time
 
     in_one_pass: ClassVar[bool] = False
+
+    @property
+    def time(self) -> float | None:
+        return self.proximal.time
 
     @cached_property
     def belief(self) -> LinearisedBelief:
@@ -85,11 +84,12 @@ class Linearised(Core):
             check(settings, way="first rows")
             blocks = list(blocks)
             moments = reduce(add, map(Moments.of, blocks))
+            outputs = blocks[0].y.shape[1] if blocks[0].y.ndim == 2 else None
             about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
-            about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
+            about |= {"outputs": outputs, "row_offsets": blocks[0].offset is not None}
             design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
-        state = filter_of(settings, design).init(first_theta(settings, design), None)
+        state = ProximalState.start(problem_of(settings, design), first_theta(settings, design))
         return cls(settings, state, design, seen)
 
     @classmethod
@@ -98,9 +98,7 @@ class Linearised(Core):
 
         The search begins at the estimate of `start`, if given.
         """
-        begin = None if start is None else partial(_estimate_in, start)
-        state, design, fields, counts = fitted_in_passes(settings, source, begin)
-        return cls(settings, state, design, time=state.time, **fields), counts
+        return fitted_in_passes(cls, settings, source, None if start is None else partial(_estimate_in, start))
 
     def learn(self, block: Block) -> "Linearised":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
@@ -111,18 +109,11 @@ class Linearised(Core):
         seen = new if self.seen is None else self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
         now = self if self.seen is None else self.with_seen(seen, block)
-        step = filter_of(self.settings, now.fixed, warmup=now.proximal.problem.warmup).step
         inputs = now.fixed.block(block)
         if block.times is not None and not self.settings.by_time:
             check(self.settings, way="times")
-        state = step(now.proximal, inputs.X, inputs.y, inputs.weights, block.times)
-        if now.columns is not None and self.proximal.held is not None and state.held is None:
-            prior = weak_prior(self.settings, now.fixed, seen, now.columns, noise_variance(state))
-            state = with_prior(state, prior)
-        after = replace(now, proximal=state, time=state.time)
-        if self.warms_up or state.cut_short:
-            after = replace(after, fit_message=_message_of_stream(after))
-        return _warned(after, self)
+        after = replace(now, proximal=learn(now.proximal, inputs.X, inputs.y, inputs.weights, block.times))
+        return _warned(with_weak_prior(after) if self.warms_up and not after.warms_up else after, self)
 
     def faded(self, source: Source) -> Source:
         return faded_source(self.settings, source)
@@ -140,15 +131,10 @@ class Linearised(Core):
         The model must be linear, with one output or with one for each class, the loss not quadratic, and without a
         parameter or a noise variance that is learned, the penalty quadratic, and no row forgotten.
         """
-        settings, design = self.settings, self.fixed
-        loss, named = settings.likelihood, settings.is_linear
-        if not named or loss.quadratic or loss.learns or loss.learns_noise:
+        settings, design, loss = self.settings, self.fixed, self.settings.likelihood
+        if not settings.is_linear or loss.quadratic or loss.learns or loss.learns_noise or settings.forgets:
             return False
-        if loss.interacts is (design.outputs is None):
-            return False
-        if settings.forgets or settings.coef_cov == "clustered":
-            return False
-        if not np.all(design.scale == 1):
+        if loss.interacts is (design.outputs is None) or settings.coef_cov == "clustered" or np.any(design.scale != 1):
             return False
         g, size = self.proximal.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
@@ -199,7 +185,6 @@ class Linearised(Core):
             held = held.moved(lambda rows: replace(rows, X=rows.X - shift), theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
-        noise_var = noise_variance(state) if held is None else np.inf
         if held is None:
             before = None if self.seen is None else self.seen.X
             columns = Columns.after(self.columns, before, seen.X, design)
@@ -207,14 +192,13 @@ class Linearised(Core):
             rows = self.held_rows()
             X = block.X if rows is None else np.concatenate([rows.X, block.X])
             columns = Columns.of(X, seen.X, design)
-        state = replace(state, prior=weak_prior(self.settings, design, seen, columns, noise_var))
+        state = replace(state, prior=weak_prior(self.settings, design, seen, columns, noise_variance(state)))
         return replace(self, proximal=state, fixed=design, seen=seen, columns=columns)
 
     def with_settings(self, settings: Settings) -> "Linearised":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
-        g = coef_regularizer(settings, self.fixed)
-        problem = replace(self.proximal.problem, regularizer=g, gamma=settings.gamma, forget=forget_of(settings))
-        return replace(self, settings=settings, proximal=replace(self.proximal, problem=problem))
+        proximal = replace(self.proximal, problem=problem_of(settings, self.fixed))
+        return replace(self, settings=settings, proximal=proximal)
 
     def ahead(self, time: float | None = None) -> "Linearised":
         """Return what is known at a later time, if rows are forgotten by time."""
@@ -223,7 +207,7 @@ class Linearised(Core):
         if time is None or self.time is None or time == self.time:
             return self
         check_later(time, self.time)
-        return replace(self, proximal=later(self.proximal, time), time=time)
+        return replace(self, proximal=later(self.proximal, time))
 
     def with_features(self, more: int) -> "Linearised":
         """Return the state about more features, whose coefficients are at their prior. Linear models only.
@@ -234,23 +218,20 @@ class Linearised(Core):
         if self.fixed.row_offsets:
             raise ValueError("New features came, and rows with an offset cannot have them: give all in every row.")
         now = grown(self, more, self.fixed.outputs or 1)
-        state, design = now.proximal, now.fixed
-        first = filter_of(self.settings, design).init(first_theta(self.settings, design), None)
-        at = len(self.proximal.estimate)
+        state, design, at = now.proximal, now.fixed, len(self.proximal.estimate)
+        first = first_theta(self.settings, design)
 
         def started(theta: Array) -> Array:
-            return np.append(theta[:at], np.asarray(first.estimate)[at:])
+            return np.append(theta[:at], first[at:])
 
         held = state.held
         if held is not None:
-            look = held.next_look if np.any(self.proximal.data.T) else HeldRows.none(held.start).next_look
-            held = replace(held, start=started(held.start), origin=started(held.origin), next_look=look)
-        state = replace(state, problem=first.problem, estimate=started(np.asarray(state.estimate)), held=held)
-        if now.seen is None or now.columns is None:
-            return replace(now, proximal=state)
-        noise_var = np.inf if held is not None else noise_variance(self.proximal)
-        prior = weak_prior(self.settings, design, now.seen, now.columns, noise_var)
-        return replace(now, proximal=replace(state, prior=prior) if held is not None else with_prior(state, prior))
+            held = held.moved(lambda rows: rows, started)
+            held = held.anew() if self.proximal.is_fresh else held
+        problem = problem_of(self.settings, design)
+        state = replace(state, problem=problem, estimate=started(state.estimate), held=held)
+        after: Linearised = with_weak_prior(replace(now, proximal=state), noise_variance(self.proximal))
+        return after
 
     def merge(self, other: State) -> "Linearised":
         """Return the state after the rows of both: approximate, see `kalprox.learning.merging` and `merge_distance`.
@@ -276,21 +257,15 @@ class Linearised(Core):
         skew = mean_skew((mine, self.proximal.skew, None), (theirs, other.proximal.skew, J))
         both = replace(self.proximal, data=data, extrapolating=None, learned=learned, cut_short=cut_short, skew=skew)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
-        state, columns = with_prior(both, self.proximal.prior), self.columns
-        if seen is not None and self.columns is not None and other.columns is not None:
-            columns = Columns(self.columns.middle, np.minimum(self.columns.spread, other.columns.spread))
-            state = with_prior(both, weak_prior(self.settings, self.fixed, seen, columns, noise_variance(state)))
-        parts = [
-            (_rows_of(one), _estimate_in(one, self.fixed), _like_rows_of(one, self.fixed)) for one in (self, other)
-        ]
-        found = self.merge_distance + other.merge_distance
-        if all(len(inputs) for _, _, inputs in parts):
-            found += distance(self.belief.model, state.likelihood, state.posterior, parts)
-        outside = self.fit_outside + other.fit_outside
-        passes = max(self.n_passes, other.n_passes)
-        about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
-        about |= {"columns": columns}
-        return replace(self, proximal=state, seen=seen, **about)
+        now, columns = replace(self, proximal=with_prior(both, both.prior), seen=seen), self.columns
+        if columns is not None and other.columns is not None:
+            columns = Columns(columns.middle, np.minimum(columns.spread, other.columns.spread))
+            now = with_weak_prior(replace(now, columns=columns))
+        parts = [_part_of(one, self.fixed) for one in (self, other)]
+        apart = distance(self.belief.model, now.proximal.likelihood, now.proximal.posterior, parts)
+        passes, outside = max(self.n_passes, other.n_passes), self.fit_outside + other.fit_outside
+        distant = self.merge_distance + other.merge_distance + apart
+        return replace(now, n_passes=passes, fit_outside=outside, merge_distance=distant)
 
     def coordinates_of(self, other: Core) -> Array | None:
         assert isinstance(other, Linearised)
@@ -309,20 +284,12 @@ class Linearised(Core):
         if held is not None:
             held = held.to_check() if held.rows else held
             return replace(self, proximal=replace(self.proximal, held=held)).learn(rows), rows, None
-        (after, found), inputs = self.step(rows), _like_rows_of(self, self.fixed)
-        if not len(inputs):
-            return after, rows, found
-        part = _rows_of(self), np.asarray(self.proximal.posterior.mean), inputs
+        (after, found), part = self.step(rows), _part_of(self, self.fixed)
         apart = distance(self.belief.model, after.proximal.likelihood, after.proximal.posterior, [part])
         distant = self.merge_distance + (apart if apart > _APART else 0.0)
         return replace(after, merge_distance=distant), rows, found
 
-    def with_class(self, settings: Settings) -> "Linearised":
-        """Return the state with one more class, which no row had so far; see `kalprox.learning.weak_prior`."""
-        from kalprox.learning.weak_prior import with_class
-
-        after: Linearised = with_class(self, settings)
-        return after
+    with_class = with_class
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
@@ -345,11 +312,8 @@ class Linearised(Core):
         if held is None or not held.rows:
             return None
         rows = Block.joined(held.blocks)
-        return replace(
-            rows,
-            X=rows.X if design.center is None else design.columns(rows.X),
-            offset=rows.X[:, -1] if design.row_offsets else None,
-        )
+        X = rows.X if design.center is None else design.columns(rows.X)
+        return replace(rows, X=X, offset=rows.X[:, -1] if design.row_offsets else None)
 
     @property
     def predicts(self) -> bool:
@@ -387,8 +351,7 @@ class Linearised(Core):
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Linearised":
         design = saved.tree(Design, f"{name}.fixed", sizes)
         expect((design.center is None) is (settings.function is not None))
-        start = np.zeros(sizes["p"] or 0)
-        problem = filter_of(settings, design).init(start, None).problem
+        problem = problem_of(settings, design)
         expect(sizes["o"] == design.outputs)
         wide = {**sizes, "f": design.first + design.row_offsets}  # rows of inputs have so many columns more
         state = saved.tree(ProximalState, f"{name}.proximal", wide, problem=problem)
@@ -398,34 +361,13 @@ class Linearised(Core):
         expect(settings.by_time or now.time is None)
         expect(held is None or all((rows.times is not None) is settings.by_time for rows in held.blocks))
         expect(learned is None or learned.numbers.shape == settings.likelihood.numbers.shape)
-        return replace(now, fit_message=_message_of_stream(now))
-
-
-def _outputs(block: Block) -> int | None:
-    """Return the number of outputs that the targets of a block need; None for one that is a number."""
-    return block.y.shape[1] if block.y.ndim == 2 else None
+        return now
 
 
 def _at_center(shift: Array, outputs: int | None) -> Callable[[Array], Array]:
     """Return the map of theta = (intercept, coef) to that of a design whose centre is greater by `shift`."""
     m = outputs or 1
     return lambda theta: np.append(theta[:m] + shift @ theta[m:].reshape(-1, m), theta[m:])
-
-
-def _message_of_stream(state: Linearised) -> str:
-    """Why the rows of a stream do not determine the coefficients well; empty if they do."""
-    held = state.proximal.held
-    if state.proximal.cut_short:
-        return (
-            "The stream can hold no more rows, and those held did not determine the coefficients well: they were "
-            "linearised for good, and the estimate may be wrong and over-confident. Refine the model with all rows."
-        )
-    if held is None or held.settled or state.belief.convex:
-        return ""
-    return (
-        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
-        "coefficients well, and the estimate may be far off. Learn more rows, or make several passes over them."
-    )
 
 
 def _warned(state: Linearised, before: Linearised) -> Linearised:
@@ -462,22 +404,25 @@ def filter_has_moved(start: tuple[Array, Array], block: Block, matched: Array) -
     return bool(np.abs(matched[:, : f.shape[1]] - f).max() > FAR)
 
 
+def _rows_of(state: Linearised) -> float:
+    return float(state.proximal.rows) / (state.fixed.outputs or 1)
+
+
 def _estimate_in(state: Linearised, design: Design) -> Array:
     """Return the estimate in the coordinates of another design."""
     theta, J = np.asarray(state.proximal.posterior.mean), change(state.fixed, design)
     return theta if J is None else np.linalg.solve(J, theta)
 
 
-def _rows_of(state: Linearised) -> float:
-    return float(state.proximal.rows) / (state.fixed.outputs or 1)
+def _part_of(one: Linearised, design: Design) -> tuple[float, Array, Array]:
+    """Return the number of rows, the estimate, and inputs like those of the rows, in the coordinates of a design.
 
-
-def _like_rows_of(other: Linearised, fixed: Design) -> Array:
-    """Return inputs like those of the rows of another belief, in the coordinates of a design; none for a function."""
-    center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.belief.facts.column_std
-    if center is None or std is None:
-        return np.empty((0, 0))
-    data = other.proximal.posterior.data
-    assert isinstance(data, Information)
-    X = likely_rows(center, std, data, other.fixed)
-    return fixed.rows(X, np.zeros(len(X)) if fixed.row_offsets else None)
+    There are no such inputs for a function.
+    """
+    center, std = one.fixed.center if one.seen is None else one.seen.X.mean, one.belief.facts.column_std
+    inputs, data = np.empty((0, 0)), one.proximal.posterior.data
+    if center is not None and std is not None:
+        assert isinstance(data, Information)
+        X = likely_rows(center, std, data, one.fixed)
+        inputs = design.rows(X, np.zeros(len(X)) if design.row_offsets else None)
+    return _rows_of(one), _estimate_in(one, design), inputs

@@ -14,7 +14,7 @@ from kalprox.base.tree import state
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.targets import Seen
-from kalprox.learning.weak_prior import Columns, first_theta, sums_to_zero, weak_root
+from kalprox.learning.weak_prior import Columns, first_theta, noise_variance, sums_to_zero, weak_root
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.terms import diagonal_curvature
@@ -73,7 +73,20 @@ class LinearisedBelief(Belief):
 
     @property
     def message(self) -> str:
-        return SEPARATED if self.separated else self.fit_message
+        held = self.proximal.held
+        if self.separated:
+            return SEPARATED
+        if self.proximal.cut_short:
+            return (
+                "The stream can hold no more rows, and those held did not determine the coefficients well: they were "
+                "linearised for good, and the estimate may be wrong and over-confident. Refine the model with all rows."
+            )
+        if held is None or held.settled or self.convex:
+            return self.fit_message
+        return (
+            f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
+            "coefficients well, and the estimate may be far off. Learn more rows, or make several passes over them."
+        )
 
     @cached_property
     def separated(self) -> bool:
@@ -82,14 +95,12 @@ class LinearisedBelief(Belief):
         loss, columns = settings.likelihood, self.columns
         if seen is None or columns is None or not self.convex or loss.quadratic or loss.location:
             return False
-        if self.proximal.is_fresh:
+        if self.proximal.is_fresh or not self._rarest > 0:  # of a class that has not come yet nothing can be said
             return False
         if self.proximal.problem.regularizer.value(np.ones(design.size)) > 0:  # a penalty makes the estimate finite
             return False
-        if not self._rarest > 0:  # of a class that has not come yet nothing can be said
-            return False
-        noise_var = np.inf if self.proximal.held is not None else noise_variance(self.proximal)
-        A, C = weak_root(settings, design, seen, columns, noise_var), contrasts(design, Zero())
+        A = weak_root(settings, design, seen, columns, noise_variance(self.proximal))
+        C = contrasts(design, Zero())
         return is_separated(self.proximal, A if C is None else A @ C, first_theta(settings, design))
 
     @property
@@ -158,12 +169,6 @@ def contrasts(design: Design, regularizer: Regularizer) -> Any:
         summed[design.first :] = 0.0
     means = scipy.sparse.kron(scipy.sparse.diags_array(summed), np.full((m, m), 1 / m))
     return (scipy.sparse.eye_array(design.size) - means).tocsr()
-
-
-def noise_variance(state: ProximalState) -> float:
-    """Return the noise variance; infinite if it is not known."""
-    variance = float(state.posterior.noise.variance)
-    return variance if variance > 0 else np.inf
 
 
 def is_separated(state: ProximalState, A: Array, origin: Array) -> bool:

@@ -85,8 +85,11 @@ def distance(
     posterior : InformationPosterior
         Of all rows.
     parts : list of tuples
-        For each part the number of its rows, its estimate, and inputs of h that are like those of its rows.
+        For each part the number of its rows, its estimate, and inputs of h that are like those of its rows. The
+        distance is taken as 0 if a part has none.
     """
+    if not all(len(inputs) for _, _, inputs in parts):
+        return 0.0
     theta = np.asarray(posterior.mean)
     missing = np.zeros_like(theta)
     for rows, own, inputs in parts:

@@ -7,8 +7,9 @@ import numpy as np
 from scipy import special
 from scipy.linalg import hadamard
 
+from kalprox.algorithms.base import Problem
 from kalprox.algorithms.proximal_filter import with_prior
-from kalprox.algorithms.state import HeldRows
+from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.tree import leaf, state
 from kalprox.information import Information, merge
@@ -74,19 +75,19 @@ def coef_regularizer(settings: Settings, design: Design) -> Regularizer:
     return design.regularizer(settings.penalty.regularizer(settings.alpha))
 
 
+def problem_of(settings: Settings, design: Design) -> Problem:
+    """Return what a proximal filter solves in the coordinates of a design."""
+    model, g = design.model(settings.model(design.outputs)), coef_regularizer(settings, design)
+    forget = settings.forgetting if settings.by_time else settings.forgetting.per_row
+    return Problem(model, settings.likelihood, g, settings.gamma, forget, weight_kind=settings.weight_kind)
+
+
 def first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
-    if settings.start is not None:
-        return _start(settings, design.size, design.jacobian())
-    theta, g = np.zeros(design.size), coef_regularizer(settings, design)
-    return theta if np.isfinite(g.value(theta)) else np.asarray(g.prox(theta))  # type: ignore[attr-defined]
-
-
-def _start(settings: Settings, size: int, jacobian: Array | None) -> Array:
-    """Return `start` in the coordinates of the design.
-
-    `jacobian` is the matrix of the design that maps theta to (intercept, coef), None for a function.
-    """
+    if settings.start is None:
+        theta, g = np.zeros(design.size), coef_regularizer(settings, design)
+        return theta if np.isfinite(g.value(theta)) else np.asarray(g.prox(theta))  # type: ignore[attr-defined]
+    size, jacobian = design.size, design.jacobian()
     try:
         start = np.asarray(settings.start, float)
     except (TypeError, ValueError):
@@ -110,10 +111,7 @@ def first_intercept(likelihood: Likelihood, blocks: list[Block], weak: float) ->
 
     For a likelihood with outliers it is the median of the targets, whose scale is not known yet.
     """
-    parts = [
-        (b.y, np.ones(len(b)) if b.weights is None else b.weights, 0 * b.y if b.offset is None else b.offset)
-        for b in blocks
-    ]
+    parts = [(b.y, b.weighted().weights, 0 * b.y if b.offset is None else b.offset) for b in blocks]
     y, w, offset = map(np.concatenate, zip(*parts, strict=True))
     if not len(y):
         return 0.0
@@ -172,6 +170,21 @@ def weak_root(settings: Settings, design: Design, seen: Seen, columns: Columns, 
     return np.kron(A, np.eye(design.outputs or 1))
 
 
+def noise_variance(state: ProximalState) -> float:
+    """Return the noise variance; infinite if it is not known, and in a warm-up."""
+    variance = np.inf if state.held is not None else float(state.posterior.noise.variance)
+    return variance if variance > 0 else np.inf
+
+
+def with_weak_prior(learned: Any, noise_var: float | None = None) -> Any:
+    """Return a `Linearised` with the weak prior of all rows seen, if it has one; by default with its noise variance."""
+    if learned.seen is None or learned.columns is None:
+        return learned
+    noise_var = noise_variance(learned.proximal) if noise_var is None else noise_var
+    prior = weak_prior(learned.settings, learned.fixed, learned.seen, learned.columns, noise_var)
+    return replace(learned, proximal=with_prior(learned.proximal, prior))
+
+
 def weak_precisions(settings: Settings, design: Design, X: Moments, largest: float) -> Array:
     """Return the precisions of a weak prior without correlations, shape (p,), for a model of one output.
 
@@ -216,8 +229,8 @@ def with_class(learned: Any, settings: Settings) -> Any:
     settings : Settings
         Those of several classes.
     """
-    old, seen, columns = learned.proximal, learned.seen, learned.columns
-    assert seen is not None and columns is not None and learned.fixed.center is not None
+    old, seen = learned.proximal, learned.seen
+    assert seen is not None and learned.fixed.center is not None
     before = learned.fixed.outputs or 2
     design = replace(learned.fixed, outputs=before + 1)
     inputs, outputs = design.size // (before + 1), _old_outputs(before)
@@ -229,30 +242,17 @@ def with_class(learned: Any, settings: Settings) -> Any:
     data, estimate = in_coordinates(old.data, J, (before + 1) / (learned.fixed.outputs or 1)), longer(old.estimate)
     held, far = old.held, None if old.extrapolating is None else _with_targets(old.extrapolating)
     if held is not None:  # as before their first check
-        held = held.moved(_with_targets, longer)
-        held = replace(held, next_look=HeldRows.none(held.start).next_look)
+        held = held.moved(_with_targets, longer).anew()
         data = Information.zero(len(held.start))
     else:
         without = _rows_without(design, seen.X, float(data.rows) / (before + 1))
         far = without if far is None else Block.joined([far, without])
-    problem = replace(
-        old.problem,
-        model=design.model(settings.model(design.outputs)),
-        likelihood=settings.likelihood,
-        regularizer=coef_regularizer(settings, design),
-    )
+    problem = problem_of(settings, design)
     seen = replace(seen, y=replace(seen.y, columns=float(before + 1)))
-    prior = weak_prior(settings, design, seen, columns, 1.0)
-    state = replace(old, problem=problem, data=data, estimate=estimate, held=held, prior=prior)
     skew = None if old.skew is None else J.T @ old.skew
-    state = replace(state, extrapolating=far, skew=skew)
-    return replace(
-        learned,
-        settings=settings,
-        proximal=state if held is not None else with_prior(state, prior),
-        fixed=design,
-        seen=seen,
-    )
+    state = replace(old, problem=problem, data=data, estimate=estimate, held=held, extrapolating=far, skew=skew)
+    after = replace(learned, settings=settings, proximal=state, fixed=design, seen=seen)
+    return with_weak_prior(after, 1.0)
 
 
 def with_class_from(design: Design) -> Array:
