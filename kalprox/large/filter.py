@@ -1,7 +1,6 @@
 """The proximal filter of many parameters: blocks of rows as proximal steps in a structured metric, from the first."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from types import ModuleType
@@ -43,8 +42,6 @@ _STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is t
 _HALVINGS = 8  # of a step that does not descend
 _GOOD = 0.02  # the error of the promised losses, as a share of the promised decrease, with which a step is good enough
 _CLOSE = 0.1  # the same for one row, in units of the noise variance
-_WEIGHTS = "weights", "counts", "squares"
-_ARRAYS = "X", "y", *_WEIGHTS  # of a block
 _BYTES = 1 << 28  # of the Jacobian of a piece; on an accelerator, whose memory is larger, 16 times as much
 
 
@@ -81,18 +78,19 @@ def learn_pieces(p: Problem, g: Regularizer, start: Found, block: Block, left: A
         data = data.fold(block.X, block.y, block.weights, block.counts, block.squares)
         return Found(data, estimate, before), data.precision.rounding
     rows = _longest(data, block)
+    all_rows = Weighed.of(block.X, block.y, block.weights, block.counts, block.squares)
     if before is not None and left is not None:
         before = Learned(before.numbers, left * before.sums)
     elif before is None and p.likelihood.parameter is not None:
-        before = first_numbers(p.model, p.likelihood, estimate, _part(block, 0, min(rows, len(block)), rows))
+        first = _block(_part(all_rows, 0, min(rows, len(block)), rows))
+        before = first_numbers(p.model, p.likelihood, estimate, first)
     start = Found(data, estimate, before)
-    arrays = tuple(getattr(block, name) for name in _ARRAYS)
     loops, learn = np, _learn_pieces
     if learns_compiled(p, g, data, block.X, block.y):
-        alone = not is_traced(p, g, start, arrays)
+        alone = not is_traced(p, g, start, all_rows)
         loops = namespace(data.mean, block.X, block.y)
         learn = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)
-    found, about = learn(p, g, start, arrays, rows=rows, n=len(block), loops=loops)
+    found, about = learn(p, g, start, all_rows, rows=rows, n=len(block), loops=loops)
     if is_traced(found):
         return found, about[1]
     about = np.asarray(about)  # all that is checked comes to the host at once
@@ -136,16 +134,14 @@ def _power_of_two(n: int) -> int:
 
 
 def _learn_pieces(
-    p: Problem, g: Regularizer, start: Found, arrays: tuple[Array | None, ...], *, rows: int, n: int, loops: ModuleType
+    p: Problem, g: Regularizer, start: Found, given: Weighed, *, rows: int, n: int, loops: ModuleType
 ) -> tuple[Found, Array]:
     """Return what is known after n rows, in pieces of up to `rows` rows; one that does not converge is halved.
 
     The loops are those of Python if `loops` is NumPy, and else compiled. The second array is (1 if all is finite and 0
     otherwise, the rounding error of the precision).
     """
-    given: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
-    block = _padded(Block(**given), rows)
-    xp = namespace(start.data.mean)
+    padded, xp = _padded(given, rows), namespace(start.data.mean)
     integer = int if loops is np else partial(xp.asarray, dtype=np.int32)
 
     def more(carry: Any) -> Any:
@@ -156,22 +152,22 @@ def _learn_pieces(
         length = xp.minimum(length, n - first)
         if loops is np:  # few lengths, so that a function of JAX is compiled for few
             length = _power_of_two(int(length))
-        found, taken = _learn(p, g, before, _part(block, first, length, rows), length, loops)
+        found, taken = _learn(p, g, before, _part(padded, first, length, rows), length, loops)
         longer = xp.where(taken > 0, xp.minimum(2 * taken, rows), length // 2)
         return found, integer(first + taken), integer(longer)
 
     found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
     data, rounding = found.data, found.data.precision.rounding
     finite = xp.isfinite(data.rss) & xp.isfinite(data.traces).all()
-    finite = finite if loops is np else finite & are_fine(arrays[0], arrays[1], arrays[2])
+    finite = finite if loops is np else finite & are_fine(*given[:3])
     return found, xp.stack([finite.astype(rounding.dtype), rounding])
 
 
 def _learn(
-    p: Problem, g: Regularizer, before: Found, block: Block, length: Any, loops: ModuleType
+    p: Problem, g: Regularizer, before: Found, given: Weighed, length: Any, loops: ModuleType
 ) -> tuple[Found, Any]:
-    """Return what is known after some of the first `length` rows of a block, and how many: 0 if they are too many."""
-    data, theta, learned = before
+    """Return what is known after some of the first `length` rows given, and how many: 0 if they are too many."""
+    (data, theta, learned), block = before, _block(given)
     outputs, xp = int(np.prod(block.y.shape[1:], initial=1)), namespace(data.mean)
     likelihood = p.likelihood if learned is None else learned.likelihood(p.likelihood)
     averaged = p.model.linear and not likelihood.quadratic and not likelihood.majorizes
@@ -185,7 +181,7 @@ def _learn(
         if averaged:
             total = (data.leverage(rows.D) * rows.weights).reshape(len(block), -1).sum(axis=1).cumsum()
             taken = xp.clip((total <= _MUCH).sum(), 1, length)
-        block = _first_rows(block, taken)
+        block = _block(_first(given, taken))
         new = append(data, _first(rows, taken * outputs), theta)
         found = _mode(new, g, theta)
     else:
@@ -288,10 +284,7 @@ def proximal_step(
         return i + 1, xp.where(stuck, theta, trial), new, good, stuck
 
     no = xp.zeros((), bool)
-    P, more = (
-        data.precision,
-        outputs * len(block) if data.rank else 0,
-    )  # rows of zeros, so that all steps have one shape
+    P, more = data.precision, outputs * len(block) if data.rank else 0  # rows of zeros: all steps have one shape
     W, gram = xp.pad(P.W, ((0, more), (0, 0))), xp.pad(P.gram, ((0, more), (0, more)))
     padded = data if loops is np else replace(data, precision=PlusLowRank(P.base, W, gram))
     start = xp.zeros((), np.int32), theta, padded, no, no
@@ -300,10 +293,7 @@ def proximal_step(
 
 
 def _weighed(at: Expansion) -> Weighed:
-    """Return the rows of an expansion, and what each of them has besides."""
-    weights = namespace(at.D).ones_like(at.targets) if at.weights is None else at.weights
-    counts = weights if at.counts is None else at.counts
-    return Weighed(at.D, at.targets, weights, counts, counts if at.squares is None else at.squares)
+    return Weighed.of(at.D, at.targets, at.weights, at.counts, at.squares)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:
@@ -339,44 +329,28 @@ def _values(model: Any, theta: Array, X: Array) -> Array:
     return jax.vmap(model.value, in_axes=(None, 0))(theta, X)
 
 
-def _changed(rows: Block, names: tuple[str, ...], change: Callable[[Array], Array]) -> dict[str, Any]:
-    """Return the arrays of these names, each changed; None where there is none."""
-    return {name: None if (a := getattr(rows, name)) is None else change(a) for name in names}
+def _block(rows: Weighed) -> Block:
+    return Block(rows.D, rows.targets, rows.weights, counts=rows.counts, squares=rows.squares)
 
 
-def _padded(block: Block, more: int) -> Block:
-    """Return a block with copies of its last row, on JAX arrays, so that every part of it can have one shape."""
-    xp = namespace(block.X)
-    if xp is np:
-        return block
-    return Block(**_changed(block, _ARRAYS, lambda a: xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)])))
+def _padded(rows: Weighed, more: int) -> Weighed:
+    """Return rows with copies of the last one, on JAX arrays, so that every part of them can have one shape."""
+    xp = namespace(rows.D)
+    return rows if xp is np else Weighed(*(xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)]) for a in rows))
 
 
-def _part(block: Block, start: Any, length: Any, shape: int) -> Block:
-    """Return `length` rows of a block; on JAX arrays they are `shape` rows, of which the last have weight 0."""
-    on_numpy = namespace(block.X) is np
-    shape = length if on_numpy else shape
-    part = Block(**_changed(block, _ARRAYS, lambda a: window(a, start, shape)))
-    return part if on_numpy else _first_rows(part, length)
-
-
-def _first_rows(block: Block, taken: Any) -> Block:
-    """Return the first rows of a block; on JAX arrays, whose shapes stay, the others have weight 0."""
-    if namespace(block.X) is np:
-        return _part(block, 0, taken, taken)
-    return replace(block, **_changed(block, _WEIGHTS, lambda a: _masked(a, taken)))
+def _part(rows: Weighed, start: Any, length: Any, shape: int) -> Weighed:
+    """Return `length` rows; on JAX arrays they are `shape` rows, of which the last have weight 0."""
+    shape = length if namespace(rows.D) is np else shape
+    return _first(Weighed(*(window(a, start, shape) for a in rows)), length)
 
 
 def _first(rows: Weighed, n: Any) -> Weighed:
-    """Return the first n rows; on JAX arrays the others have weight 0."""
-    if namespace(rows.D) is np:
+    """Return the first n rows; on JAX arrays, whose shapes stay, the others have weight 0."""
+    xp = namespace(rows.D)
+    if xp is np:
         return Weighed(*(a[:n] for a in rows))
-    return rows._replace(**{name: _masked(getattr(rows, name), n) for name in _WEIGHTS})
-
-
-def _masked(values: Array, n: Any) -> Array:
-    xp = namespace(values)
-    return xp.where(xp.arange(len(values)) < n, values, 0)
+    return Weighed(*rows[:2], *(xp.where(xp.arange(len(a)) < n, a, 0) for a in rows[2:]))
 
 
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops

@@ -45,6 +45,15 @@ class Weighed(NamedTuple):
     counts: Array
     squares: Array
 
+    @classmethod
+    def of(
+        cls, D: Any, targets: Array, weights: Array | None, counts: Array | None, squares: Array | None
+    ) -> "Weighed":
+        """Return rows of weight 1 if none is given, each of which counts for its weight unless something else is."""
+        weights = namespace(targets).ones_like(targets) if weights is None else weights
+        counts = weights if counts is None else counts
+        return cls(D, targets, weights, counts, counts if squares is None else squares)
+
 
 @pytree
 class Structured(Counted):
@@ -156,12 +165,10 @@ class Structured(Counted):
             check_floating("D", D)
             check_floating("targets", targets)
             D, targets = alike(self.mean, masked(weights, D), masked(weights, targets))
-        weights = namespace(self.mean, targets).ones(len(targets), targets.dtype) if weights is None else weights
-        counts = weights if counts is None else counts
-        squares = counts if squares is None else squares
+        given = Weighed.of(D.tocsr() if sparse else D, targets, weights, counts, squares)
         if sparse:
-            return _fold_sparse(self, Weighed(D.tocsr(), targets, weights, counts, squares))
-        numbers = alike(self.mean, targets, weights, counts, squares)
+            return _fold_sparse(self, given)
+        numbers = alike(self.mean, *given[1:])
         info = self
         for start in range(0, len(D), longest):
             rows = Weighed(*(a[start : start + longest] for a in (D, *numbers)))
