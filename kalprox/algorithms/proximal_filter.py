@@ -34,6 +34,7 @@ from kalprox.algorithms.state import (
     parameter_matters,
     refine_held,
     with_block,
+    with_rows,
 )
 from kalprox.base.arrays import Array, Partial, is_traced, masked, namespace, tree_map
 from kalprox.base.checks import check_positive, concrete
@@ -48,7 +49,7 @@ from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
-from kalprox.sources.weighting import check_weight_kind, counts_of, faded, in_order
+from kalprox.sources.weighting import check_weight_kind, faded_block, in_order
 from kalprox.structures import Dense, structure_of
 
 
@@ -190,13 +191,12 @@ def later(state: ProximalState, time: float) -> ProximalState:
 def _learned(state: ProximalState, block: Block) -> ProximalState:
     """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_estimated`."""
     problem = state.problem
-    counts = counts_of(block.weights, problem.weight_kind)
-    weights, counts, squares, left = faded(block.weights, problem.forget, counts, block.times, state.time)
+    block, left = faded_block(block, problem.forget, problem.weight_kind, state.time)
     before = state.data if left is None else state.data.forget(left)
     state = state if state.skew is None or left is None else replace(state, skew=left * state.skew)
     if problem.exact:
-        return replace(state, data=_if_finite(before.fold(block.X, block.y, weights, counts, squares), state.data))
-    block = replace(block, weights=weights, counts=counts, squares=squares)
+        data = before.fold(block.X, block.y, block.weights, block.counts, block.squares)
+        return replace(state, data=_if_finite(data, state.data))
     V = _finite_cov(state)
     if problem.likelihood.parameter is not None and state.learned is None:
         state = replace(state, learned=first_numbers(problem.model, problem.likelihood, state.estimate, block))
@@ -277,16 +277,12 @@ def _taken(
     state: ProximalState, before: Information, block: Block, at: Expansion, far: Array, tol: float
 ) -> ProximalState:
     """Fold a block into `before`, except its rows that are `far`: they are held, and refined with those held before."""
-    near: Any = slice(None)
-    extrapolating = state.extrapolating
+    near, extrapolating = None, state.extrapolating
     if far.any():
         new = counted(block).at(far)
         extrapolating = new if extrapolating is None else Block.joined([extrapolating, new])
         near = np.repeat(~far, len(at.f) // len(block))
-    targets, data = at.targets + at.D @ state.estimate, before
-    if isinstance(near, slice) or near.any():
-        rows = (None if a is None else a[near] for a in (at.weights, at.counts, at.squares))
-        data = before.fold(at.D[near], targets[near], *rows)
+    data = before if far.all() else with_rows(before, at, state.estimate, near)
     return _estimated(replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating), tol)
 
 

@@ -41,7 +41,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, central_interval
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import ArraySource, Block, Source
-from kalprox.sources.weighting import counts_of, faded
+from kalprox.sources.weighting import faded_block
 
 _GUESSED = 10.0  # the weight of a guess, in rows
 _MANY = 100  # rows, before which a share of outliers says little
@@ -199,9 +199,7 @@ class HeldRows:
 
     def faded(self, forget: Any, kind: str) -> Block:
         """Return all rows as one block, with their weights, of that `kind`, after forgetting."""
-        rows = Block.joined(self.blocks)
-        weights, counts, squares, _ = faded(rows.weights, forget, counts_of(rows.weights, kind), rows.times)
-        return replace(rows, weights=weights, counts=counts, squares=squares, times=None)
+        return replace(faded_block(Block.joined(self.blocks), forget, kind)[0], times=None)
 
 
 def bytes_of(rows: Block) -> int:
@@ -522,5 +520,10 @@ class ProximalState(FilterState):
 
 def with_block(state: ProximalState, data: Information, block: Block) -> Information:
     """Return `data` with a block linearised at the estimate of the state."""
-    at = expand(state.problem.model, state.likelihood, state.estimate, block)
-    return data.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)
+    return with_rows(data, expand(state.problem.model, state.likelihood, state.estimate, block), state.estimate)
+
+
+def with_rows(data: Information, at: Expansion, theta: Array, some: Array | None = None) -> Information:
+    """Return `data` with rows whose steps are from theta, or some of them."""
+    rows = at.D, at.targets + at.D @ theta, at.weights, at.counts, at.squares
+    return data.fold(*(a if a is None or some is None else a[some] for a in rows))

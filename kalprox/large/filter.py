@@ -34,7 +34,7 @@ from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.newton import halved
 from kalprox.sources import Block
-from kalprox.sources.weighting import counts_of, faded, in_order
+from kalprox.sources.weighting import faded_block, in_order
 from kalprox.structures import Structure, UnderstatedWarning
 
 _MUCH = 1.0  # if the leverages of rows that are matched add up to more, they are taken in smaller pieces
@@ -513,11 +513,9 @@ def _step(
         return state  # rows of weight 0 are no rows
     if problem.by_time:
         block = replace(block, times=in_order(times, state.time, np.asarray(block.weights)))
-    counts = counts_of(block.weights, problem.weight_kind)
-    weights, counts, squares, left = faded(block.weights, problem.forget, counts, block.times, state.time)
+    block, left = faded_block(block, problem.forget, problem.weight_kind, state.time)
     data = state.data if left is None else state.data.forget(left)
     time = state.time if block.times is None else float(block.times[-1])
-    block = Block(block.X, block.y, weights, counts=counts, squares=squares)
     found, rounding = learn_pieces(problem, state.inner, Found(data, state.estimate, state.learned), block, left)
     _check_digits(rounding)
     return replace(state, time=time, **found._asdict())

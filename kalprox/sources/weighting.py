@@ -187,6 +187,12 @@ def faded(
     return Faded(left if counts is weights else weights * share, left, squares, before)
 
 
+def faded_block(block: Block, forget: Any, kind: str, since: float | None = None) -> tuple[Block, Array | None]:
+    """Return a block with its weights, of this `kind`, after forgetting, and what that leaves of all rows before."""
+    weights, counts, squares, left = faded(block.weights, forget, counts_of(block.weights, kind), block.times, since)
+    return replace(block, weights=weights, counts=counts, squares=squares), left
+
+
 class Course(NamedTuple):
     """How earlier rows fade on the way through a block, for each of its rows at the moment when it is predicted.
 
