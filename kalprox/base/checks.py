@@ -216,8 +216,8 @@ def check_usable(X: Any, y: Array, weights: Array | None = None) -> None:
 
 
 def check_usable_rows(X: Array, y: Array, weights: Array | None = None) -> None:
-    """Raise the error of `check_usable` for rows of dense inputs; that of a single row takes less time."""
-    if len(y) == 1:
+    """Raise the error of `check_usable`; for a single row of dense inputs that takes less time."""
+    if len(y) == 1 and isinstance(X, np.ndarray):
         x, weight = X[0], 1.0 if weights is None else weights.item()
         total = float(np.vdot(x, x)) + (y.item() * y.item() if y.size == 1 else float(np.vdot(y, y)))
         if total * max(weight, 1.0) < _LARGEST_SQUARE and weight <= LARGEST:  # neither with NaN

@@ -44,11 +44,10 @@ INLINED double move_root(const Filter *f, double weight) {
     return total;
 }
 
-/* H gain, for the curvature H of the penalty. */
-INLINED void bend(const Filter *f) {
+/* H a into `bent`, for the curvature H of the penalty. */
+INLINED void bend(const Filter *f, const double *a) {
     int64_t p = f->inputs;
-    for (int64_t i = 0; i < p; i++)
-        f->bent[i] = f->full ? product(f->curvature + i * p, f->gain, p) : f->curvature[i] * f->gain[i];
+    for (int64_t i = 0; i < p; i++) f->bent[i] = f->full ? product(f->curvature + i * p, a, p) : f->curvature[i] * a[i];
 }
 
 /* Predict a row: returns its leverage, and leaves the errors of its targets, and L'x in `projected`. */
@@ -67,7 +66,7 @@ INLINED double learn(const Filter *f, double weight, const double *errors) {
     int64_t p = f->inputs;
     double total = move_root(f, weight), bent = 0;
     if (f->curvature) {
-        bend(f);
+        bend(f, f->gain);
         bent = product(f->gain, f->bent, p);
         *f->trace -= bent / total;
     }
@@ -108,4 +107,104 @@ void kalprox_filter_learn(const Filter *f, int64_t rows, const double *X, const 
 void kalprox_filter_learn_row(const Filter *f) {
     double *found = f->found, *errors = found + 4;
     learn_rows(f, 1, f->row, f->target, found, errors, found + 1, found + 2, errors + f->targets, found + 3);
+}
+
+double kalprox_filter_bent(const Filter *f) {
+    if (!f->curvature) return 0;
+    for (int64_t i = 0; i < f->inputs; i++) f->gain[i] = 0;
+    for (int64_t j = 0; j < f->columns; j++) add_multiple(f->gain, f->projected[j], f->root + j * f->inputs, f->heights[j]);
+    bend(f, f->gain);
+    return product(f->gain, f->bent, f->inputs);
+}
+
+void kalprox_filter_fade(const Filter *f, double left) {
+    double stretch = 1 / sqrt(left);
+    for (int64_t j = 0; j < f->columns; j++)
+        for (int64_t i = 0; i < f->heights[j]; i++) f->root[j * f->inputs + i] *= stretch;
+    for (int64_t j = 0; j < f->targets; j++) f->rss[j] *= left;
+}
+
+void kalprox_filter_scale_penalty(const Filter *f, double share) {
+    for (int64_t i = 0; i < (f->full ? f->inputs * f->inputs : f->inputs); i++) f->curvature[i] *= share;
+    for (int64_t i = 0; f->tilt && i < f->inputs * f->targets; i++) f->tilt[i] *= share;
+}
+
+/* The root times U^-1, for the Cholesky factor U of I + lost L'H L. */
+INLINED void narrow_root(const Filter *f, double lost) {
+    int64_t p = f->inputs, r = f->columns;
+    for (int64_t j = 0; j < r; j++) {
+        double *u = f->work + j * r;
+        bend(f, f->root + j * p);
+        for (int64_t i = 0; i <= j; i++) u[i] = (i == j) + lost * product(f->root + i * p, f->bent, f->heights[i]);
+    }
+    for (int64_t j = 0; j < r; j++) {
+        double *u = f->work + j * r, *column = f->root + j * p;
+        for (int64_t i = 0; i < j; i++) {
+            u[i] = (u[i] - product(f->work + i * r, u, i)) / f->work[i + i * r];
+            add_multiple(column, -u[i], f->root + i * p, f->heights[i]);
+        }
+        u[j] = sqrt(u[j] - product(u, u, j));
+        for (int64_t i = 0; i < f->heights[j]; i++) column[i] /= u[j];
+    }
+    *f->trace = 0;
+    for (int64_t j = 0; j < r; j++) {
+        bend(f, f->root + j * p);
+        *f->trace += product(f->root + j * p, f->bent, f->heights[j]);
+    }
+}
+
+INLINED void keep_penalty_inlined(const Filter *f, double left) {
+    int64_t p = f->inputs, r = f->columns, bends = 0;
+    double lost = 1 - left, *move = f->gain, *push = f->projected;
+    for (int64_t i = 0; i < (f->full ? p * p : p); i++) bends = bends || f->curvature[i];
+    if (bends) narrow_root(f, lost);
+    for (int64_t k = 0; k < f->targets; k++) {
+        double *theta = f->theta + k * p;
+        bend(f, theta);
+        if (f->tilt) add_multiple(f->bent, 1, f->tilt + k * p, p);
+        for (int64_t i = 0; i < p; i++) move[i] = 0;
+        for (int64_t j = 0; j < r; j++) {
+            push[j] = -lost * product(f->root + j * p, f->bent, f->heights[j]);
+            add_multiple(move, push[j], f->root + j * p, f->heights[j]);
+        }
+        add_multiple(theta, 1, move, p);
+        f->rss[k] += product(push, push, r) - 2 * left * product(f->bent, move, p);
+        bend(f, move);
+        f->rss[k] -= product(f->bent, move, p);
+    }
+}
+
+DISPATCHED(keep_penalty, (const Filter *f, double left), (f, left))
+
+void kalprox_filter_keep_penalty(const Filter *f, double left) { keep_penalty(f, left); }
+
+/* Add a a' to V, for an upper triangle as the root; a, which is overwritten, is rotated into it from the last entry on. */
+INLINED void widen_root(const Filter *f, double *a, int64_t entries) {
+    for (int64_t j = entries - 1; j >= 0; j--) {
+        double *column = f->root + j * f->inputs, length = sqrt(column[j] * column[j] + a[j] * a[j]);
+        if (a[j] == 0) continue;
+        double keep = column[j] / length, take = a[j] / length;
+        for (int64_t i = 0; i <= j; i++) {
+            double old = column[i];
+            column[i] = keep * old + take * a[i];
+            a[i] = keep * a[i] - take * old;
+        }
+    }
+}
+
+int64_t kalprox_filter_walk(const Filter *f, double variance) {
+    int64_t p = f->inputs, triangle = f->columns == p;
+    double h = f->curvature ? *f->curvature : 0, *g = f->gain;
+    for (int64_t j = 0; j < f->columns; j++) triangle = triangle && f->heights[j] <= j + 1;
+    if (h ? !triangle : f->heights[0] > 1) return 0;
+    for (int64_t i = 0; i < p; i++) g[i] = i == 0;
+    for (int64_t j = 0; h && j < p; j++) add_multiple(g, -h * f->root[j * p], f->root + j * p, f->heights[j]);
+    double share = variance / (1 + variance * h * g[0]);
+    for (int64_t k = 0; h && k < f->targets; k++) {
+        double *theta = f->theta + k * p;
+        add_multiple(theta, -share * (h * theta[0] + (f->tilt ? f->tilt[k * p] : 0)), g, p);
+    }
+    for (int64_t i = 0; i < p; i++) g[i] *= sqrt(share);
+    widen_root(f, g, h ? p : 1);
+    return 1;
 }

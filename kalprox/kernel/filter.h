@@ -9,11 +9,12 @@ typedef struct {
     double *root;                     /* (p, r), by columns */
     const int64_t *heights;           /* (r), not falling: how many entries at the top of each column may not be 0 */
     double *theta;                    /* (p, k), by columns */
-    const double *curvature;          /* (p) or (p, p), of the penalty; null without one */
-    const double *tilt;               /* (p, k), by columns: the slope of the penalty at theta = 0; null if it is 0 */
+    double *curvature;                /* (p) or (p, p), of the penalty; null without one */
+    double *tilt;                     /* (p, k), by columns: the slope of the penalty at theta = 0; null if it is 0 */
     double *rss, *trace;              /* (k) and (1): the residual sums of squares without the penalty, and tr(V H) */
     double *projected, *gain, *bent;  /* (r), (p), (p): working memory */
     double *row, *target, *found;     /* (p), (k) and (k + k + 4): of one row, see `kalprox_filter_learn_row` */
+    double *work;                     /* (r, r): working memory; null without a curvature */
 } Filter;
 
 /* Learn rows X (rows, p) with targets y (rows, k), less what is not estimated, and weights (null if all are 1).
@@ -26,4 +27,20 @@ EXPORTED void kalprox_filter_learn(const Filter *f, int64_t rows, const double *
 /* Learn `row` with `target`, to which the first number of `found` is the weight; it is followed by its leverage, its
  * x'V H V x and the trace, and by its errors and the rss. */
 EXPORTED void kalprox_filter_learn_row(const Filter *f);
+
+/* x'V H V x for the row x that was predicted last, and not learned. */
+double kalprox_filter_bent(const Filter *f);
+
+/* Multiply the weights of all rows so far by a number. The penalty stays as it is if it is restored afterwards. */
+EXPORTED void kalprox_filter_fade(const Filter *f, double left);
+
+/* Let the first coordinate take a step of this variance; see `Filter.walk`. Returns 0, and does nothing, unless the root
+ * is an upper triangle, or its first column has but one entry and there is no penalty on the first coordinate. */
+EXPORTED int64_t kalprox_filter_walk(const Filter *f, double variance);
+
+/* Multiply the penalty by a number. */
+EXPORTED void kalprox_filter_scale_penalty(const Filter *f, double share);
+
+/* Restore the penalty, which faded with the rows to this share of it; see `Filter.keep_penalty`. */
+EXPORTED void kalprox_filter_keep_penalty(const Filter *f, double left);
 #endif

@@ -102,7 +102,8 @@ class Filter:
         self._memory = np.empty(r), np.empty(p), np.empty(p)
         full = self.curvature is not None and self.curvature.ndim == 2
         given = self.root, self._heights, self.theta, self.curvature, self.tilt, self.rss, self.trace
-        self.struct = Struct(p, r, k, int(full), *given, *self._memory, self.row, self._target, self._found)
+        work = None if self.curvature is None else np.empty((r, r))
+        self.struct = Struct(p, r, k, int(full), *given, *self._memory, self.row, self._target, self._found, work)
 
     def learn_row(self, target: Any, weight: float) -> tuple[Array, float]:
         """Learn the input that is in `row`, and return its errors, of shape (k,), and its leverage.
@@ -195,17 +196,22 @@ class Filter:
 
     def fade(self, left: float) -> None:
         """Multiply the weights of all rows so far by a number. The penalty stays as it is."""
-        self.root *= 1 / math.sqrt(left)
-        self.rss *= left
-        self.keep_penalty(left)
+        if self._compiled is not None:
+            self._compiled.kalprox_filter_fade(self.struct.address, left)
+        else:
+            self.root *= 1 / math.sqrt(left)
+            self.rss *= left
+        if self.curvature is not None and left != 1:
+            self._keep_penalty(left)
 
-    def keep_penalty(self, left: float) -> None:
-        """Restore the penalty, which faded with the rows to this share of it. O(p^3) if there is one.
+    def _keep_penalty(self, left: float) -> None:
+        """Restore the penalty, which faded with the rows to this share of it. O(p^3).
 
         With its curvature H and its slope g at the estimate t, V becomes (V^-1 + (1 - left) H)^-1, and t moves by
         -(1 - left) V g.
         """
-        if self.curvature is None or left == 1:
+        if self._compiled is not None:
+            self._compiled.kalprox_filter_keep_penalty(self.struct.address, left)
             return
         lost = 1 - left
         if self._bends:
@@ -220,12 +226,6 @@ class Filter:
         if self._bends:
             self.trace[0] = _trace(self.root, self.curvature)
 
-    def scale_penalty(self, share: float) -> None:
-        """Multiply the penalty by a number."""
-        for part in (self.curvature, self.tilt):
-            if part is not None:
-                part *= share
-
     def _bent(self, a: Array) -> Array:
         """H a, for the curvature H of the penalty."""
         H = self.curvature
@@ -233,17 +233,25 @@ class Filter:
         return H @ a if H.ndim == 2 else H[:, None] * a
 
     def walk(self, variance: float) -> None:
-        """Let the first coordinate take a step of this variance. There must be no penalty on it.
+        """Let the first coordinate take a step of this variance. The penalty stays as it is.
 
-        With L u = e for the first unit vector e, V + variance e e' has the root L + c e u' for the c that is used here.
+        Of the first coordinate the penalty has the curvature h, and none between it and others. With the first unit
+        vector e and g = e - h V e = L u, V becomes V + c g g', whose root is L + a g u', for the numbers c and a that
+        are used here. With a penalty on it, `rss` and `trace` do not follow.
         """
-        first, root = float(self.root[0, 0]), self.root
-        if self.first_is_alone:
-            root[0, 0] = math.sqrt(first * first + variance)
+        if self._compiled is not None and self._compiled.kalprox_filter_walk(self.struct.address, variance):
             return
-        u = np.linalg.solve(root, np.eye(len(root), 1)[:, 0])
+        root, h = self.root, 0.0 if self.curvature is None else float(self.curvature.flat[0])
+        e = np.eye(len(root), 1)[:, 0]
+        u = np.linalg.solve(root, e) - h * root[0]
+        g = e - h * (root @ root[0])
+        c = variance / (1 + variance * h * float(g[0]))
         square = float(u @ u)
-        root[0] += (math.sqrt(1 + variance * square) - 1) / square * u
+        slope = h * self.theta[0] + (0.0 if self.tilt is None else self.tilt[0])
+        self.theta -= np.multiply.outer(c * g, slope)
+        root += np.multiply.outer((math.sqrt(1 + c * square) - 1) / square * g, u)
+        if self._compiled is not None:
+            self._heights[:] = len(root)
 
     @property
     def first_is_alone(self) -> bool:

@@ -12,10 +12,7 @@
 
 static void fade(const Follower *f, double left) {
     const Filter *filter = f->filter;
-    double stretch = 1 / sqrt(left);
-    for (int64_t j = 0; j < filter->columns; j++)
-        for (int64_t i = 0; i < filter->heights[j]; i++) filter->root[j * filter->inputs + i] *= stretch;
-    for (int64_t j = 0; j < filter->targets; j++) filter->rss[j] *= left;
+    kalprox_filter_fade(filter, left);
     for (int64_t i = 0; i < filter->inputs; i++) f->sizes[i] *= left;
     f->counts->rows *= left, f->counts->squares *= left * left, f->counts->width /= left;
 }
@@ -60,6 +57,7 @@ void kalprox_follow(const Follower *f, const double *x, const double *y, const L
         rows = (1 - left) / (1 - f->left), squares = (1 - left * left) / (1 - f->left * f->left);
         weight = weight == how->count ? rows : weight;
         fade(f, left);
+        if (filter->curvature) kalprox_filter_scale_penalty(filter, left); /* the penalty fades too, until the end */
     }
     take_input(f, x);
     if (f->sizes)
@@ -67,9 +65,14 @@ void kalprox_follow(const Follower *f, const double *x, const double *y, const L
     for (int64_t j = 0; j < k; j++) filter->target[j] = (y[j] - f->offset[j]) - f->offset_rest[j];
     filter->found[0] = weight;
     kalprox_filter_learn_row(filter);
-    double s = left * (spread * filter->found[1] + (1 - spread) * filter->found[2]) + how->own;
+    double bent = weight > 0 || spread == 1 ? filter->found[2] : kalprox_filter_bent(filter);
+    if (left != 1 && filter->curvature) {
+        kalprox_filter_scale_penalty(filter, 1 / left);
+        kalprox_filter_keep_penalty(filter, left);
+    }
+    double s = left * (spread * filter->found[1] + (1 - spread) * bent) + how->own;
     counts->rows += rows, counts->squares += squares, counts->elapsed = weight > 0 ? 1 : counts->elapsed;
-    if (f->walk && weight > 0) filter->root[0] = sqrt(filter->root[0] * filter->root[0] + f->walk);
+    if (f->walk && weight > 0) kalprox_filter_walk(filter, f->walk);
     *scale = sqrt(s);
     for (int64_t j = 0; j < k; j++) {
         double missed = filter->found[4 + j];

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Raised with every change of a function's arguments or of an array's layout; `library.py` has the same number. */
-#define KALPROX_KERNEL_VERSION 4
+#define KALPROX_KERNEL_VERSION 5
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)

@@ -11,7 +11,7 @@ import numpy as np
 from kalprox.base.arrays import Array
 from kalprox.kernel.build import FOLDER, OFF, library_name
 
-VERSION = 4  # of the functions and of the layout of their arrays; kernel.h has the same number
+VERSION = 5  # of the functions and of the layout of their arrays; kernel.h has the same number
 
 _Address, _Count = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {  # the types of what they return and take
@@ -22,6 +22,9 @@ _FUNCTIONS = {  # the types of what they return and take
     "kalprox_add_curvature": (_Count, [*[_Address] * 3, _Count, _Address, _Count, _Address, _Address, _Count]),
     "kalprox_filter_learn": (None, [_Address, _Count, *[_Address] * 8]),
     "kalprox_filter_learn_row": (None, [_Address]),
+    "kalprox_filter_fade": (None, [_Address, ctypes.c_double]),
+    "kalprox_filter_walk": (_Count, [_Address, ctypes.c_double]),
+    "kalprox_filter_keep_penalty": (None, [_Address, ctypes.c_double]),
     "kalprox_runs_learn": (None, [_Address]),
     "kalprox_follow": (None, [_Address] * 5),
     "kalprox_take_row": (_Count, [_Address, _Count, _Address]),

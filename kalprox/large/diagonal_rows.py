@@ -1,35 +1,26 @@
-"""The single sparse rows of a linear model whose information is a diagonal, learned in place.
+"""A filter of single sparse rows of a linear model whose information is a diagonal, which learns them in place.
 
-A belief is immutable, so that learning a row copies its d numbers. `DiagonalRows` has arrays of its own, and learns and
-predicts a row in a time that follows the entries of the row, however many columns there are.
+A belief is immutable, so that learning a row copies its d numbers. `DiagonalFilter` has arrays of its own, and learns
+and predicts a row in a time that follows the entries of the row, however many columns there are.
 """
 
-from collections.abc import Sequence
+import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_usable
-from kalprox.large.information import diagonal, noise_of_predictions, rss_with
-from kalprox.large.state import StructuredState
+from kalprox.large.information import Structured, diagonal, noise_of_predictions, rss_with
 from kalprox.learning.design import Moments
-from kalprox.learning.innovations import Innovations
-from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.settings import Settings
-from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
-from kalprox.solvers.terms import diagonal_curvature
 from kalprox.sources import Block
 
-_OWN = "p", "m", "sums", "moments"
 
-
-class DiagonalRows(LiveRows):
-    """The single sparse rows since a state, and the information diag(p) with the mean m that has learned them.
+class DiagonalFilter:
+    """The information diag(p) with the mean m, which learns single sparse rows.
 
     For a row a of weight w with the target y, and e = y - a'm,
 
@@ -41,10 +32,10 @@ class DiagonalRows(LiveRows):
     Parameters
     ----------
     settings : Settings
-    state : StructuredState
-        The state before these rows, one that `serves` allows.
-    tracking : Tracking
-        The score and the quantiles, which these rows do not change.
+    data : Structured
+        The information before these rows: a diagonal.
+    first : int
+        1 with an intercept, 0 without one.
 
     Attributes
     ----------
@@ -57,56 +48,29 @@ class DiagonalRows(LiveRows):
         The sums of the inputs of the rows and of the squares of these, each times the weight of its row.
     """
 
-    state: StructuredState
+    keeps_digits: ClassVar[bool] = True
+    is_due: ClassVar[bool] = False
 
-    def __init__(self, settings: Settings, state: StructuredState, tracking: Tracking) -> None:
-        super().__init__(settings, state, tracking, 0, RowBuffer(0, None))
-        data = state.data
-        self.first, self.n, self.weight = state.fixed.first, 0, 0.0
+    def __init__(self, settings: Settings, data: Structured, first: int) -> None:
+        self.settings, self.data, self.first, self.weight = settings, data, first, 0.0
         self.p, self.m, self.moments = data.precision.base.p.copy(), data.mean.copy(), np.zeros((2, data.d))
         self.unit = np.broadcast_to(np.maximum(data.prior_precision, data.least), (data.d,))
         self.sums = np.array([data.rows, data.squares, data.rss, *data.traces], float)
 
-    @staticmethod
-    def serves(settings: Settings, state: StructuredState) -> bool:
-        """Whether the model is linear and Gaussian, its information a diagonal, and its sparse rows stay sparse."""
-        if settings.needs_innovations or settings.forgets:
-            return False
-        linear = settings.is_linear and settings.likelihood.quadratic
-        data, design = state.data, state.fixed
-        if not linear or data.rank or data.precision.base.layout.groups or design.row_offsets:
-            return False
-        if diagonal_curvature(settings.penalty.regularizer(settings.alpha), 1) is None:
-            return False
-        return design.center is not None and not design.center.any() and bool(np.all(design.scale == 1))
-
-    def __len__(self) -> int:
-        return self.n
-
-    @property
-    def are_full(self) -> bool:
-        """Whether the rows are to be folded: never, since none is held."""
-        return False
+    def copy(self) -> "DiagonalFilter":
+        """Return a filter that later rows of this one do not change. O(d)."""
+        new = copy.copy(self)
+        new.p, new.m, new.sums, new.moments = self.p.copy(), self.m.copy(), self.sums.copy(), self.moments.copy()
+        return new
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def takes(self, block: Block) -> bool:
-        """Whether a batch is one row of a sparse matrix, whose entries are in different columns."""
-        if len(block) != 1 or not scipy.sparse.issparse(block.X) or block.X.format != "csr":
-            return False
-        plain = block.times is None and block.y.shape == (1,)
-        if not plain or block.X.shape[1] != len(self.p) - self.first:
-            return False
-        return bool(block.weights is None or block.weights[0] > 0) and bool(block.X.has_canonical_format)
-
-    def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
-        """Learn one row that `takes` allows, and return the mean and the std of its prediction if `predict` is True."""
-        check_usable(rows.X, rows.y, rows.weights)
-        counts, predicted = self.settings.counts(rows.weights), self.predict(rows.X) if predict else None
+    def learn_rows(self, rows: Block) -> list[Array]:
+        """Learn one row of a sparse matrix; nothing else is to be known of it."""
+        counts = self.settings.counts(rows.weights)
         weight, count = (1.0 if w is None else float(w[0]) for w in (rows.weights, counts))
         self._learn(rows.X, float(rows.y[0]), weight, count)
-        self.n, self._scored = self.n + 1, None
-        return () if predicted is None else (predicted.mean, predicted.std)
+        return []
 
     def _learn(self, row: Any, y: float, weight: float, count: float) -> None:
         """Learn a row of shape (1, d), a sparse matrix, with a weight, that counts for so many rows."""
@@ -129,20 +93,14 @@ class DiagonalRows(LiveRows):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def following(self) -> "DiagonalRows":
-        """Return the filter that includes the rows, which predicts one row or a batch: this one."""
-        return self
-
-    followed = following
-
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of a sparse matrix, shape (n,)."""
         return self._summed(X, X.data * self.m[self.first + X.indices], self.m[0])
 
-    def predict(self, X: Any) -> Predictive:
-        """Return the predictive distribution for rows of a sparse matrix."""
+    def predict(self, X: Any, offset: Array | None = None) -> Predictive:
+        """Return the predictive distribution for rows of a sparse matrix, which have no offset."""
         leverage = self._summed(X, X.data**2 / self.p[self.first + X.indices], 1 / self.p[0])
-        return self.settings.likelihood.predict(self.mean(X), leverage, self._noise)
+        return self.settings.likelihood.predict(self.mean(X), leverage, self.noise_found)
 
     def _summed(self, X: Any, entries: Array, first: float) -> Array:
         """Return the sum of the entries of each row of a CSR matrix, and of that of the intercept."""
@@ -151,36 +109,29 @@ class DiagonalRows(LiveRows):
         return added + first if self.first else added
 
     @property
-    def _noise(self) -> Noise:
+    def noise_found(self) -> Noise:
+        """The noise variance after the rows."""
         if self.settings.gamma is not None:
             return Noise.known(self.settings.gamma)
         return noise_of_predictions(self.sums[2], self.sums[0], self.first, np.asarray(self._dropped))
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom as a pair, as other filters do."""
-        return self._noise.variance, self._noise.dof
+        return self.noise_found.variance, self.noise_found.dof
 
     @property
     def _dropped(self) -> float:
         """The share of the rows' precision whose correlations were dropped; see `Structured.dropped`."""
         return float(self.sums[4] / self.sums[3]) if self.sums[3] > 0 else 0.0
 
-    def scored(self) -> tuple[StructuredState, Innovations | None]:
-        """Return the state after the rows, which are not scored. O(d)."""
-        if self._scored is None:
-            self._scored = self._learned() if self.n else self.state, None
-        return self._scored
-
-    def _learned(self) -> StructuredState:
+    def information(self) -> Structured:
+        """Return the information after the rows. O(d)."""
         rows, squares, rss = (np.asarray(one) for one in self.sums[:3])
         sums: dict[str, Any] = {"rows": rows, "squares": squares, "rss": rss, "traces": self.sums[3:].copy()}
-        data = replace(self.state.data, precision=diagonal(self.p.copy()), mean=self.m.copy(), **sums)
+        return replace(self.data, precision=diagonal(self.p.copy()), mean=self.m.copy(), **sums)
+
+    def seen(self) -> Moments:
+        """Return the moments of the columns in the rows. O(d)."""
         total, squared = self.moments[:, self.first :]
         mean = total / (self.weight or 1.0)
-        seen = Moments(self.weight, mean, np.maximum(squared - self.weight * mean**2, 0.0))
-        seen = seen if self.state.seen is None else self.state.seen + seen
-        return replace(self.state, data=data, noise_found=self._noise, seen=seen)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is left of the rows, which later rows do not change."""
-        return vars(self) | {name: getattr(self, name).copy() for name in _OWN} | {"_scored": None}
+        return Moments(self.weight, mean, np.maximum(squared - self.weight * mean**2, 0.0))

@@ -15,6 +15,7 @@ from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of
 from kalprox.large.block_diagonal import BlockDiagonal
+from kalprox.large.diagonal_rows import DiagonalFilter
 from kalprox.large.information import Structured, StructuredPosterior, noise_of, piece_rows
 from kalprox.large.low_rank import PlusLowRank, StructuredFactor
 from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
@@ -25,7 +26,7 @@ from kalprox.learning.linearised_belief import contrasts
 from kalprox.learning.passes import refined
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import FIRST_PIECE, Core
+from kalprox.learning.state import FIRST_PIECE, Core, Following
 from kalprox.learning.targets import Targets, check_targets
 from kalprox.learning.weak_prior import coef_regularizer, first_intercept, weak_precisions
 from kalprox.likelihoods import Likelihood
@@ -76,10 +77,6 @@ class StructuredState(Core):
     @cached_property
     def belief(self) -> "StructuredBelief":
         return StructuredBelief(self.settings, self, n_passes=self.n_passes, fit_message=self.message)
-
-    @property
-    def predicts(self) -> bool:
-        return self.belief.predicts
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "StructuredState":
@@ -209,6 +206,28 @@ class StructuredState(Core):
         Each of many columns is in few rows, so that the last rows matter for a prediction.
         """
         return min(len(block), start + (1 if exact else max(FIRST_PIECE, rows // 8)))
+
+    # ---- single rows -----------------------------------------------------------------------------------
+
+    def following(self, rows: int) -> Following | None:
+        """Return how single sparse rows are followed by a linear Gaussian model that holds a diagonal."""
+        settings, data, design = self.settings, self.data, self.fixed
+        if settings.needs_innovations or settings.forgets or data.rank or data.precision.base.layout.groups:
+            return None
+        if not (settings.is_linear and settings.likelihood.quadratic) or design.row_offsets or design.center is None:
+            return None
+        if diagonal_curvature(settings.penalty.regularizer(settings.alpha), 1) is None:
+            return None
+        if design.center.any() or not np.all(design.scale == 1):
+            return None
+        return Following(len(design.center), None, np.inf, leads=True, sparse=True)
+
+    def row_filter(self) -> DiagonalFilter:
+        return DiagonalFilter(self.settings, self.data, self.fixed.first)
+
+    def after_filter(self, live: DiagonalFilter, block: Block, found: list[Array]) -> tuple["StructuredState", None]:
+        seen = live.seen() if self.seen is None else self.seen + live.seen()
+        return replace(self, data=live.information(), noise_found=live.noise_found, seen=seen), None
 
     def with_settings(self, settings: Settings) -> "StructuredState":
         return replace(self, settings=settings)

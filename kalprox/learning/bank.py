@@ -1,14 +1,13 @@
 """The state of a model that chooses how to forget: states mixed by how well each predicts, and their single rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kalprox.base.arrays import Array
-from kalprox.base.checks import check_usable_rows
 from kalprox.base.tree import PickledFields, Saved, Sizes, expect, state
 from kalprox.calibration.sums import Given
 from kalprox.forgetting import ByRow, Forgetting, RandomWalk
@@ -20,13 +19,11 @@ from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.matched import Matched
 from kalprox.learning.mixed import RATES, SHARE_OF_RATES, MixedBelief, Odds, WeightRecord
-from kalprox.learning.row_buffer import LiveRows, RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.sandwiched import Sandwiched
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
-from kalprox.learning.state import Around, Core, State
-from kalprox.learning.tracking import Tracking
+from kalprox.learning.state import Around, Core, Following, State
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 from kalprox.predictive import Mixture, Predictive, Student, is_discrete, mixed, normal_scores
@@ -37,6 +34,7 @@ from kalprox.sources import Counts as RowCounts
 _FACTORS = (0.9995, 0.998, 0.99, 0.96)  # which remember 2,000, 500, 100 and 25 rows
 _STEPS = (0.001, 0.01, 0.1)  # the variances of the steps of an intercept that walks, in units of the noise variance
 _ROWS_EACH = 60  # rows per coefficient that a member must remember for its warm-up to end
+_FEW, _MANY = 16, 1024  # the fewest and the most rows that are folded together
 _PIECE = 32  # rows that a member of another likelihood than the Gaussian predicts together
 
 
@@ -143,21 +141,30 @@ class Bank(Core):
         return member.closed(), Innovations.concatenated(found)
 
     @property
-    def matches_rows(self) -> bool:
-        """Whether single rows are learned by filters that are updated in place."""
-        return self.settings.coef_cov == "model" and self.targets is None and not self._in_pieces
-
-    @property
     def _in_pieces(self) -> bool:
         """Whether the members predict the rows of a piece together."""
         return not isinstance(self.members[0].core, (Exact, Matched))
 
-    @property
-    def n_features(self) -> int:
-        """The number of columns of X."""
+    def following(self, rows: int) -> Following | None:
+        if self.settings.coef_cov != "model" or self.targets is not None or self._in_pieces:
+            return None
         center = self.belief.design.center
         assert center is not None
-        return len(center)
+        return Following(len(center), None, min(max(_FEW, min(_MANY, rows)), max(_FEW, self.filter_serves)))
+
+    @property
+    def filter_serves(self) -> float:
+        return min(member.filter_serves for member in self.members)
+
+    def row_filter(self) -> "BankFilter | None":
+        """Return the filter; None if a member has none."""
+        filters = [member.row_filter() for member in self.members]
+        return None if any(one is None for one in filters) else BankFilter(self.settings, filters, self.odds)
+
+    def after_filter(self, live: "BankFilter", block: Block, found: list[Array]) -> tuple["Bank", Innovations | None]:
+        pairs = zip(self.members, live.filters, strict=True)
+        members = tuple(member.after_filter(one, block, [])[0] for member, one in pairs)
+        return self.after(members, block, [live.predicted(said) for said in np.array(found).swapaxes(0, 1)], None)
 
     def _issued(self, block: Block) -> Array | None:
         """Return the errors of the predictions that were possible before the block, in units of their std."""
@@ -299,9 +306,6 @@ def restored_member(kind: type[Core], settings: Settings, saved: Saved, name: st
     return state
 
 
-_FEW, _MANY = 16, 1024  # the fewest and the most rows that are folded together
-
-
 @dataclass
 class BankFilter(PickledFields):
     """A filter for each member of a bank, and their odds, updated in place by single rows.
@@ -309,13 +313,15 @@ class BankFilter(PickledFields):
     Attributes
     ----------
     settings : Settings
-    filters : list of SquareRootFilter or MatchedFilter
+    filters : list of SquareRootFilter or MatchingFilter
     odds : Odds
     """
 
     settings: Settings
     filters: list[Any]
     odds: Odds
+
+    is_due: ClassVar[bool] = False
 
     @cached_property
     def _compiled(self) -> CompiledBank | None:
@@ -331,7 +337,7 @@ class BankFilter(PickledFields):
         """Whether predictions of the next row are accurate; see `SquareRootFilter`."""
         return all(one.keeps_digits for one in self.filters)
 
-    def learn(self, rows: Block) -> Array:
+    def learn_rows(self, rows: Block) -> list[Array]:
         """Learn a row, move the odds by what the filters had said of it, and return that, shape (K, 2) or (K, 3)."""
         self.__dict__.pop("keeps_digits", None)
         x, y, weight, count = rows.X[0], float(rows.y[0]), 1.0, 1.0
@@ -343,12 +349,12 @@ class BankFilter(PickledFields):
         if compiled is not None:
             if not compiled.follow(x, y, weight, count, variance):
                 self.odds.joint[:] = self._moved(compiled.log_prob, count).joint
-            return compiled.said.copy()
+            return [compiled.said.copy()]
         said = np.array([one.follow(x, y, weight, count, own=variance)[:3] for one in self.filters])
         with np.errstate(invalid="ignore", divide="ignore"):
             log_prob = self.predicted(said).log_prob(np.full(len(said), y))
         self.odds = self._moved(log_prob, count)
-        return said
+        return [said]
 
     def predicted(self, said: Array) -> Predictive:
         """Return the predictive distributions of what was said of a row, shape (K, 2) or (K, 3)."""
@@ -366,8 +372,8 @@ class BankFilter(PickledFields):
         """Return a filter that later rows of this one do not change."""
         return replace(self, filters=[one.copy() for one in self.filters], odds=Odds(self.odds.joint.copy()))
 
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X."""
+    def predict(self, X: Array, offset: Array | None = None) -> Predictive:
+        """Return the predictive distribution for rows of X, which have no offset."""
         return mixed([one.predict(X) for one in self.filters], self.odds.weights)
 
     def mean(self, X: Array) -> Array:
@@ -381,70 +387,3 @@ class BankFilter(PickledFields):
         w = w / w.sum() if w.any() else self.odds.weights
         with np.errstate(divide="ignore"):
             return np.where(w > 0, w * variance, 0.0).sum(), 1 / np.where(w > 0, w / dof, 0.0).sum()
-
-
-class BankRows(LiveRows):
-    """The single rows since the last fold, and the filters of the members of a bank, which learned them."""
-
-    state: Bank
-    filter: BankFilter | None
-
-    def __init__(
-        self, settings: Settings, state: Bank, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
-    ) -> None:
-        super().__init__(
-            settings, state, tracking, rows, RowBuffer(state.n_features, None) if buffer is None else buffer
-        )
-        self._said: list[Array] = []  # what the members said of each row, shape (K, 2) or (K, 3)
-        self._serves = min(one.filter_serves for one in state.members)
-        self._most = int(min(max(_FEW, min(_MANY, rows)), max(_FEW, self._serves)))
-
-    def takes(self, block: Block) -> bool:
-        low, high = self.settings.likelihood.support
-        single = len(block) == 1 and block.y.ndim == 1 and self.buffer.fits(block.X, block.y)
-        if not single or not low <= block.y[0] <= high or (block.weights is not None and not block.weights[0] > 0):
-            return False
-        return self._live() is not None
-
-    def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
-        check_usable_rows(rows.X, rows.y, rows.weights)
-        live = self._live()
-        assert live is not None
-        predicted = live.predict(rows.X) if predict else None
-        self._said.append(live.learn(rows))
-        self.buffer.append(rows, 1)
-        self._scored = None
-        return () if predicted is None else (predicted.mean, predicted.std)
-
-    # ---- the filters -----------------------------------------------------------------------------------
-
-    def _live(self) -> BankFilter | None:
-        """Return the filter that includes the rows; None if a member has none, or loses its digits."""
-        if self.filter is None:
-            filters = [member.row_filter() for member in self.state.members]
-            if any(one is None for one in filters):
-                return None
-            self.filter = BankFilter(self.settings, filters, self.state.odds)
-            self._said = [self.filter.learn(self.buffer.block.part(i, i + 1)) for i in range(self.buffer.n)]
-        return self.filter if self.filter.keeps_digits else None
-
-    def following(self) -> BankFilter | None:
-        return self._live()
-
-    def followed(self) -> BankFilter | None:
-        return self._live() if self.buffer.n and self._serves == np.inf else None
-
-    # ---- reading ---------------------------------------------------------------------------------------
-
-    def scored(self) -> tuple[Bank, Innovations | None]:
-        if self._scored is None:
-            self._live()
-            assert self.filter is not None
-            block, pairs = self.rows, zip(self.state.members, self.filter.filters, strict=True)
-            members = tuple(member.after_filter(one, block) for member, one in pairs)
-            parts = [self.filter.predicted(of_rows) for of_rows in np.array(self._said).swapaxes(0, 1)]
-            self._scored = self.state.after(members, block, parts, None)
-        return self._scored
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_said": []}

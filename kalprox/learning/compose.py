@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kalprox.base.tree import Saved, Sizes
-from kalprox.learning.bank import Bank, BankRows, core_type, restored_member, wrapped
+from kalprox.learning.bank import Bank, core_type, restored_member, wrapped
 from kalprox.learning.exact import Exact
+from kalprox.learning.live_rows import LiveRows, RecentRows
 from kalprox.learning.merging import check_change
 from kalprox.learning.passes import fit_with_chosen_alpha
-from kalprox.learning.row_buffer import LiveRows, RecentRows, RowBuffer
+from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.spread import SpreadByInputs
 from kalprox.learning.state import Core, State
@@ -76,16 +77,5 @@ def recent_rows(
         return None
     if state.core.linear_information is not None:
         return RecentRows(settings, state, tracking, rows, buffer)
-    if settings.structure is not None:
-        from kalprox.large.diagonal_rows import DiagonalRows
-        from kalprox.large.state import StructuredState
-
-        assert isinstance(state, StructuredState)
-        return DiagonalRows(settings, state, tracking) if DiagonalRows.serves(settings, state) else None
-    if not state.core.matches_rows:
-        return None
-    if isinstance(state, Bank):
-        return BankRows(settings, state, tracking, rows, buffer)
-    from kalprox.learning.matched_rows import MatchedRows
-
-    return MatchedRows(settings, state, tracking, rows, buffer)
+    how = state.core.following(rows)
+    return None if how is None else LiveRows(settings, state, tracking, rows, buffer, how)

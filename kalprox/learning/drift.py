@@ -1,7 +1,6 @@
 """Linear models that forget otherwise than by fading: their coefficients walk, or only a window of rows is kept."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -9,8 +8,7 @@ from kalprox.base.arrays import Array
 from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.forgetting import Forgetting
 from kalprox.information import Information, merge
-from kalprox.learning.innovations import Innovations, in_stds
-from kalprox.learning.square_root import SquareRootFilter
+from kalprox.kernel.filter import Learned
 from kalprox.linalg.triangle import follow_mean, recenter, solve_triangular, stacked_triangle
 from kalprox.sources import Block
 from kalprox.sources.weighting import counts_of
@@ -128,43 +126,39 @@ def _one_step(T: Array, G: Array) -> Array:
     return found[m:, m:] if len(found) > m else np.zeros((1, T.shape[1]))
 
 
-def walking_innovations(
-    live: SquareRootFilter, block: Block, walk: Forgetting, own: Array | None, counts: Array | None
-) -> Innovations:
-    """Return the innovations of a block, each row predicted from all rows before it, and from a step before it.
+def learned_walking(
+    P: Array, K: Array, error0: Array, weights: Array, rss: Array, trace: float
+) -> tuple[Learned, Array]:
+    """Return what was known of each row of a block before it, and what steps have added to its leverage at the start.
 
-    The filter has taken the step before the first row. Counted from 0, rows i and j were predicted with the covariance
-    x_i'V x_j + min(i, j) x_i'Q x_j. The penalty counts as it did before the block: exact without one, and for a single
-    row.
+    All coefficients take a step before each row but the first. Counted from 0, rows i and j were predicted with the
+    covariance x_i'V x_j + min(i, j) x_i'Q x_j. The penalty counts as it did before the block: exact without one, and
+    for a single row. O(b^3) for b rows.
+
+    Parameters
+    ----------
+    P, K : arrays of b rows
+        The rows times a root of V and times one of Q.
+    error0 : array of shape (b, k)
+        The targets less their predictions before the block.
+    weights : array of shape (b,)
+        A row of weight 0 is not learned, nor judged.
+    rss : array of shape (k,)
+    trace : float
+        Before the block; see `Learned`.
     """
-    n, ones = len(block), np.ones(len(block))
-    y = block.y.reshape(n, -1)
-    own, counts = ones if own is None else own, ones if counts is None else counts
-    root = np.sqrt(counts if block.weights is None else block.weights)[:, None]
-    inputs = live.design.rows(block.X)
-    q = np.sqrt(walk.steps(block.X.shape[1], intercept=live.design.intercept))
-    X = np.column_stack([ones, block.X]) if live.design.intercept else block.X
-    P, K, step = inputs @ live.L, X * q, np.append(0.0, np.cumsum(root[:-1, 0] > 0))
-    S = P @ P.T + (K @ K.T) * np.minimum.outer(step, step)
-    variance0 = np.diagonal(S).copy()
-    S *= root * root.T
+    n, root = len(P), np.sqrt(weights)[:, None]
+    step = np.append(0.0, np.cumsum(weights[:-1] > 0))
+    walked = (K @ K.T) * np.minimum.outer(step, step)
+    S = (P @ P.T + walked) * (root * root.T)
     S.flat[:: n + 1] += 1
     C = np.linalg.cholesky(S)
-    f0 = inputs @ live.theta.reshape(len(live.theta), -1) + live.design.offset_rest
-    error0 = (y - live.design.offset) - f0  # the digits of y about the offset
     u = solve_triangular(C.T, error0 * root, transposed=True)
     diagonal = np.diagonal(C)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):  # a row of weight 0 is not learned, nor judged
-        error, s = diagonal * u / root, (diagonal**2 - 1) / root**2
-    before = (np.cumsum(counts) - counts)[:, None]
-    rss = live.kernel.rss + np.cumsum(u**2, axis=0) - u**2
-    known = np.asarray(live.counts.rows)
-    rows: Any = known + before
-    variance, dof, _ = live._noise(rows, rows, rss, live.kernel.trace[0])
-    first = live._noise(known, known, live.kernel.rss, live.kernel.trace[0])[0]
-    scale = np.sqrt(own[:, None] + s)
-    issued = in_stds(error0, np.sqrt(first) * np.sqrt(own + variance0)[:, None])
-    return Innovations.one_by_one(block.y, y - error, np.sqrt(variance) * scale, dof, scale, issued)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors, leverages = diagonal * u / root, ((diagonal**2 - 1) / root**2)[:, 0]
+    found = Learned(errors, leverages, np.zeros(n), rss + np.cumsum(u**2, axis=0) - u**2, np.full(n, trace))
+    return found, np.diagonal(walked)
 
 
 _LEFT_OUT = 64  # rows, or as many as columns, that are left out of the window one by one

@@ -15,7 +15,7 @@ from kalprox.base.text import worded
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.design import Design
-from kalprox.learning.drift import LONGEST, WindowRows, fold_drifting, walking_innovations
+from kalprox.learning.drift import LONGEST, WindowRows, fold_drifting
 from kalprox.learning.innovations import MODERATE_LEVERAGE, SMALL_LEVERAGE, Innovations, Scorer, may_overflow
 from kalprox.learning.linear import AlphaFamily, LinearBelief, LinearRows
 from kalprox.learning.path import Path
@@ -38,8 +38,6 @@ _CHUNK = 1024  # rows predicted at a time
 # Then it goes on if the same coefficients are still at a kink or a bound, and is made afresh otherwise.
 _ROWS_EACH = 2  # rows per coefficient from which on an estimate is near that of a few rows more
 _HELD_ROWS, _HELD_SHARES, _FEW_ROWS = 16, (1 / 100, 1 / 16), 48
-
-
 Visit = Callable[[int, int], None]  # called with the first row and the end of each part of a block
 
 
@@ -499,7 +497,7 @@ def _followed(
     kind, counts = settings.forgetting, settings.counts(block.weights)
     take: Callable[..., Innovations] = partial(SquareRootFilter.take, own=settings.own_variance(block), counts=counts)
     if kind.walks:
-        take = partial(walking_innovations, walk=kind, own=settings.own_variance(block), counts=counts)
+        take = partial(take, walk=kind)
     elif kind.fades and kind.forgets:
         each = np.ones(len(block)) if counts is None else counts
         take = partial(take, fading=course(kind, each, times_of(settings, block, since), since))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox.algorithms.proximal_filter import FAR, later, learn, origin, take_matched, with_prior
+from kalprox.algorithms.proximal_filter import later, learn, take_matched, with_prior
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.text import worded
@@ -18,13 +18,13 @@ from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning
-from kalprox.learning.matched import filter_after, followed, matched_innovations
+from kalprox.learning.matched import MatchingFilter, filter_after, followed, matched_innovations
 from kalprox.learning.merging import SIZE, change, distance, in_coordinates, likely_rows, mean_skew, of_moments
 from kalprox.learning.passes import faded_source, fitted_in_passes, refined_path
 from kalprox.learning.path import Path
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.state import Core, State
+from kalprox.learning.state import Core, Following, State
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import (
     Columns,
@@ -41,6 +41,8 @@ from kalprox.sources.weighting import check_later
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
+_FEWEST, _MANY, _SHARE = 16, 1024, 4  # the fewest and the most rows that are folded together, or a part of all before
+_SHORT = 64  # rows of a batch up to which they are learned faster one by one than together
 _APART = 0.1  # standard errors from the minimiser, which the rows of a batch may add unsaid
 
 
@@ -124,28 +126,13 @@ class Linearised(Core):
 
     # ---- single rows -----------------------------------------------------------------------------------
 
-    @property
-    def matches_rows(self) -> bool:
-        """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
-
-        The model must be linear, with one output or with one for each class, the loss not quadratic, and without a
-        parameter or a noise variance that is learned, the penalty quadratic, and no row forgotten.
-        """
-        settings, design, loss = self.settings, self.fixed, self.settings.likelihood
-        if not settings.is_linear or loss.quadratic or loss.learns or loss.learns_noise or settings.forgets:
-            return False
-        if loss.interacts is (design.outputs is None) or settings.coef_cov == "clustered" or np.any(design.scale != 1):
-            return False
-        g, size = self.proximal.problem.regularizer, design.size
-        return diagonal_curvature(g, size) is not None or g.root(size) is not None
-
     def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Linearised", Innovations]:
         """Return the state after a piece, and its innovations; in a warm-up, those of single rows where they are few.
 
         A filter of single rows can predict what the rows held determine badly: it averages over all that they allow.
         """
         held, live = self.proximal.held, None
-        if known and held is not None and not held.settled and self.matches_rows and self.fixed.size <= _FEW:
+        if known and held is not None and not held.settled and _matches_rows(self) and self.fixed.size <= _FEW:
             repeats = held.rows if self.proximal.is_fresh else 0  # rows that a new filter has to learn again
             if repeats <= _REPEATED * len(block) and not may_overflow(block):
                 live = filter_after(self.proximal, self.fixed)
@@ -160,21 +147,42 @@ class Linearised(Core):
         issued = in_stds(block.y - before.mean, before.std)
         return after, found._replace(issued=np.where(np.isnan(found.issued), np.nan, issued))
 
-    def learn_matched(self, block: Block, matched: Array) -> "Linearised":
+    def following(self, rows: int) -> Following | None:
+        held, design, fresh = self.proximal.held, self.fixed, self.proximal.is_fresh
+        if not _matches_rows(self) or design.center is None:
+            return None
+        most = max(_FEWEST, min(_MANY, rows // _SHARE))
+        if held is not None:
+            most = max(held.next_look - held.rows, 1)
+            most = min(most, max(held.rows, 1)) if fresh else most
+        return Following(len(design.center), design.outputs, most, _SHORT, offsets=design.row_offsets, leads=fresh)
+
+    def row_filter(self) -> MatchingFilter | None:
+        """Return the filter; None if a coefficient is undetermined.
+
+        In a warm-up it starts from the prior, and learns all rows that are held.
+        """
+        return filter_after(self.proximal, self.fixed)
+
+    def after_filter(
+        self, live: MatchingFilter, block: Block, found: list[Array]
+    ) -> tuple["Linearised", Innovations | None]:
         """Take the rows that a filter of single rows has learned since this state; see `take_matched`.
 
         In the warm-up they are held like others, and checked if they have moved the filter far.
         """
-        if self.proximal.held is not None:
-            held, start = self.proximal.held, filter_origin(self)
-            if start is not None and filter_has_moved(start, block, matched):
-                held = held.to_check()
-            return replace(self, proximal=replace(self.proximal, held=held)).learn(block)
+        held, matched, innovations = self.proximal.held, np.array(found), None
+        if self.settings.needs_innovations:
+            about = self.settings.likelihood, self.fixed.outputs
+            innovations = matched_innovations(*about, block.y, matched, all_rows=True)
+        if held is not None:
+            held = held.to_check() if live.is_due else held
+            return replace(self, proximal=replace(self.proximal, held=held)).learn(block), innovations
         block, now = block.weighted(), self
         if self.seen is not None:
             now = self.with_seen(self.seen + Seen.of(self.settings, block), block)
         after = replace(now, proximal=take_matched(now.proximal, now.fixed.block(block), matched))
-        return _warned(after, self)
+        return _warned(after, self), innovations
 
     def with_seen(self, seen: Seen, block: Block) -> "Linearised":
         """Return the state with the prior of all rows seen; and with their centre, if the block leads to a check."""
@@ -316,10 +324,6 @@ class Linearised(Core):
         return replace(rows, X=X, offset=rows.X[:, -1] if design.row_offsets else None)
 
     @property
-    def predicts(self) -> bool:
-        return self.belief.predicts
-
-    @property
     def n_held(self) -> int:
         """The number of rows held: those of the warm-up, and those that extrapolate."""
         held, far = self.proximal.held, self.proximal.extrapolating
@@ -364,6 +368,21 @@ class Linearised(Core):
         return now
 
 
+def _matches_rows(state: Linearised) -> bool:
+    """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
+
+    The model must be linear, with one output or with one for each class, the loss not quadratic, and without a
+    parameter or a noise variance that is learned, the penalty quadratic, and no row forgotten.
+    """
+    settings, design, loss = state.settings, state.fixed, state.settings.likelihood
+    if not settings.is_linear or loss.quadratic or loss.learns or loss.learns_noise or settings.forgets:
+        return False
+    if loss.interacts is (design.outputs is None) or settings.coef_cov == "clustered" or np.any(design.scale != 1):
+        return False
+    g, size = state.proximal.problem.regularizer, design.size
+    return diagonal_curvature(g, size) is not None or g.root(size) is not None
+
+
 def _at_center(shift: Array, outputs: int | None) -> Callable[[Array], Array]:
     """Return the map of theta = (intercept, coef) to that of a design whose centre is greater by `shift`."""
     m = outputs or 1
@@ -375,33 +394,6 @@ def _warned(state: Linearised, before: Linearised) -> Linearised:
     if state.belief.separated and state.belief.many and not (before.belief.separated and before.belief.many):
         warnings.warn(SEPARATED, SeparationWarning, stacklevel=5)
     return state
-
-
-def filter_origin(state: Linearised) -> tuple[Array, Array] | None:
-    """Return the coefficients and the intercepts, shapes (d, m) and (m,), at which earlier rows were linearised.
-
-    A filter of later rows is compared with them; None if it may go anywhere.
-    """
-    proximal, m = state.proximal, state.fixed.outputs or 1
-    start = None if proximal.is_fresh else origin(proximal)
-    if start is None:
-        return None
-    posterior = proximal.posterior
-    if posterior.expected is not posterior.mean:  # where the filter began is not the mode, at which rows are linearised
-        start = start + (posterior.expected - posterior.mean)
-    J = state.fixed.jacobian()
-    assert J is not None
-    theta = J @ start.reshape(-1, m)
-    return (theta[1:], theta[0]) if state.fixed.intercept else (theta, np.zeros(m))
-
-
-def filter_has_moved(start: tuple[Array, Array], block: Block, matched: Array) -> bool:
-    """Whether a filter of single rows has moved farther from `filter_origin` than the expansion of losses is valid."""
-    coef, intercept = start
-    f = block.X @ coef + intercept
-    if block.offset is not None:
-        f += block.offset[:, None]
-    return bool(np.abs(matched[:, : f.shape[1]] - f).max() > FAR)
 
 
 def _rows_of(state: Linearised) -> float:

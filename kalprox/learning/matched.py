@@ -1,9 +1,9 @@
 """Other likelihoods than the Gaussian, learned row by row by moment matching.
 
 Each row is learned as the least-squares problem that has, on average over the belief before it, the slope and the
-curvature of the loss. `MatchingFilter` and `ClassFilter` are for rows that are never forgotten: what they return for a
-row is that problem, from which `kalprox.algorithms.proximal_filter.take_matched` folds the row later. `MatchedFilter`
-is for members of a bank, whose rows fade while the prior does not; `Matched` is their state.
+curvature of the loss. What `MatchingFilter` and `ClassFilter` return for a row is that problem, from which
+`kalprox.algorithms.proximal_filter.take_matched` folds the row later. `Matched` is the state of a member of a bank,
+whose rows fade while the prior does not.
 """
 
 import math
@@ -13,14 +13,16 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrf, dtrtri
 
+from kalprox.algorithms.proximal_filter import FAR, origin
 from kalprox.algorithms.state import ProximalState
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable
 from kalprox.base.tree import state
 from kalprox.information import Information
+from kalprox.kernel.filter import Counts as RowCounts
+from kalprox.kernel.filter import Filter
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.innovations import Innovations
@@ -30,6 +32,7 @@ from kalprox.learning.state import Core
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import coef_regularizer
 from kalprox.likelihoods import Likelihood
+from kalprox.linalg.triangle import solve_triangular
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive
@@ -40,27 +43,12 @@ _CHUNK = 1024  # rows predicted at a time
 _WIDE = 0.1  # the variance of the difference of two outputs above which a row is learned at the mode
 _UNSURE = 1.0  # the variance of an output above which its prediction is not judged
 _STEPS, _TOL = 50, 1e-8  # of Newton's method for the mode; a few steps are usual
+_NOISE = Noise.known(1.0)
 _LEAST = 1e-12  # curvature, which keeps matrices invertible
 
 
-class LikelihoodFilter:
-    """What predicts rows with a likelihood whose noise is that of its outputs."""
-
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X."""
-        raise NotImplementedError
-
-    def mean(self, X: Array) -> Array:
-        """Return the predictive means for rows of X: of classes their probabilities."""
-        return self.predict(X).mean
-
-    def noise(self) -> tuple[float, float]:
-        """Return the noise variance, which is 1, and its degrees of freedom."""
-        return 1.0, math.inf
-
-
 @dataclass
-class MatchingFilter(LikelihoodFilter):
+class MatchingFilter:
     """A filter of single rows that learns each by moment matching, and predicts with the likelihood.
 
     Attributes
@@ -68,10 +56,19 @@ class MatchingFilter(LikelihoodFilter):
     root : SquareRootFilter
         In units of the loss, which are those of a noise variance of 1.
     likelihood : Likelihood
+    origin : tuple of two arrays or None
+        Where earlier rows were linearised, if it must not move far from there; see `filter_after`.
+    is_due : bool
+        Whether it has moved far from there, so that its rows are to be folded.
     """
 
     root: SquareRootFilter
     likelihood: Likelihood
+    origin: tuple[Array, Array] | None = None
+    is_due: bool = False
+
+    compiled: ClassVar[None] = None  # likelihoods are in Python
+    keeps_digits: ClassVar[bool] = True
 
     def copy(self) -> "MatchingFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
@@ -81,21 +78,48 @@ class MatchingFilter(LikelihoodFilter):
         """Learn a row x of shape (d,) in place, by the least-squares problem for the step of f = x'theta + offset.
 
         Returns f before the row, its variance, and the target and the row of that problem, apart from the weight: an
-        array of four numbers. None, and no update, if one of these is not finite.
+        array of four numbers. None, and no update, if one of these is not finite. A row of weight 0 is only predicted.
         """
         root, kernel = self.root, self.root.kernel
         root.design.put_row(x, kernel.row)
         error, leverage = kernel.learn_row(0.0, 0.0)
         before = -float(error[0])
         f = before + offset
+        if weight == 0:
+            return np.array([f, leverage, 0.0, 0.0])
         step, curvature = self.likelihood.matched_row(float(y), f, leverage)
         total = curvature * weight
         if not (total > 0 and math.isfinite(f + leverage + step + 1 / total)):
             return None
-        kernel.learn_row(before + step, total)
-        root.counts.rows += weight
+        kernel.learn_row(before + step, curvature * root.make_room(weight))
+        if root.walk:
+            kernel.walk(root.walk)
         size = math.sqrt(curvature)
         return np.array([f, leverage, size * step, size])
+
+    def learn_rows(self, rows: Block) -> list[Array]:
+        """Learn rows in place, and return what `learn` returns for each; raise a ValueError if one is rejected."""
+        found = followed(self, rows)
+        if len(found) < len(rows.y):
+            raise _rejected(len(found))
+        if self.origin is not None:
+            self.is_due = self.is_due or _has_moved(self.origin, rows, np.array(found))
+        return found
+
+    def follow(self, x: Array, y: float, weight: float, count: float, *, own: float) -> Array:
+        """Learn a row, and return the output before it and its variance; for the rest see `SquareRootFilter.follow`."""
+        found = self.learn(x, np.asarray(y), weight)
+        if found is None:
+            raise _rejected(0)
+        return found[:2]
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive means for rows of X: of classes their probabilities."""
+        return self.predict(X).mean
+
+    def noise(self) -> tuple[float, float]:
+        """Return the noise variance, which is 1, and its degrees of freedom."""
+        return 1.0, math.inf
 
     def predict(self, X: Array, offset: Array | None = None) -> Predictive:
         """Return the predictive distribution for rows of X."""
@@ -128,6 +152,8 @@ class ClassFilter(MatchingFilter):
         """
         root, m = self.root, len(y)
         f, S = self._outputs(x[None])
+        if weight == 0:
+            return np.concatenate([f[0], S.ravel(), np.zeros(m + m * m)])
         if spread(S[0]) > _WIDE:
             targets, rows = _at_mode(y, f[0], S[0])
         else:
@@ -139,7 +165,7 @@ class ClassFilter(MatchingFilter):
         for a, target in zip(rows[:-1], targets[:-1], strict=True):
             kernel.row[:] = np.multiply.outer(inputs, a).ravel()
             kernel.learn_row(target + a @ f[0], weight)
-        root.counts.rows += weight
+        root.make_room(weight)
         return found
 
     def _outputs(self, X: Array) -> tuple[Array, Array]:
@@ -157,19 +183,23 @@ class ClassFilter(MatchingFilter):
 
 
 def followed(live: MatchingFilter, rows: Block) -> list[Array]:
-    """Let a filter learn rows in place, and return what `learn` returns for each, up to the first that is rejected.
-
-    A row of weight 0 is predicted, and not learned.
-    """
+    """Let a filter learn rows in place, and return what `learn` returns for each, up to the first that is rejected."""
     n, found = len(rows.y), []
     weights = [1.0] * n if rows.weights is None else rows.weights.tolist()
     offset = [0.0] * n if rows.offset is None else rows.offset.tolist()
     for x, y, weight, added in zip(rows.X, rows.y, weights, offset, strict=True):
-        matched = live.learn(x, y, weight, added) if weight > 0 else live.copy().learn(x, y, 1.0, added)
+        matched = live.learn(x, y, weight, added)
         if matched is None:
             break
         found.append(matched)
     return found
+
+
+def _rejected(row: int) -> ValueError:
+    return ValueError(
+        f"The model has no finite value or derivative at the current estimate in row(s) {row} of the block, which is "
+        "rejected. Remove these rows first."
+    )
 
 
 def spread(S: Array) -> Array:
@@ -231,7 +261,8 @@ def _at_mode(y: Array, f: Array, S: Array) -> tuple[Array, Array]:
 def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
     """Return a filter of single rows that continues from a state; None if a coefficient is undetermined.
 
-    In a warm-up that has had no check, it learns the rows held, which need not be refined then.
+    In a warm-up that has had no check, it learns the rows held, which need not be refined then. Otherwise its `origin`
+    is where earlier rows were linearised.
     """
     p, held, posterior = state.problem, state.held if state.is_fresh else None, state.posterior
     if held is not None:  # what the prior and the penalty say without any rows
@@ -250,8 +281,34 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
         rows = replace(rows, X=rows.X[:, :-1], offset=rows.X[:, -1]) if offsets else rows
         if len(followed(made, rows)) < len(rows):
             return None
-    root.design = design
+    root.design, made.origin = design, _origin(state, design)
     return made
+
+
+def _origin(state: ProximalState, design: Design) -> tuple[Array, Array] | None:
+    """Return the coefficients and the intercepts, shapes (d, m) and (m,), at which earlier rows were linearised.
+
+    A filter of later rows is compared with them; None if it may go anywhere.
+    """
+    m, start = design.outputs or 1, None if state.is_fresh else origin(state)
+    if start is None:
+        return None
+    posterior = state.posterior
+    if posterior.expected is not posterior.mean:  # where the filter began is not the mode, at which rows are linearised
+        start = start + (posterior.expected - posterior.mean)
+    J = design.jacobian()
+    assert J is not None
+    theta = J @ start.reshape(-1, m)
+    return (theta[1:], theta[0]) if design.intercept else (theta, np.zeros(m))
+
+
+def _has_moved(start: tuple[Array, Array], block: Block, matched: Array) -> bool:
+    """Whether a filter has moved farther from its origin than the expansion of losses is valid."""
+    coef, intercept = start
+    f = block.X @ coef + intercept
+    if block.offset is not None:
+        f += block.offset[:, None]
+    return bool(np.abs(matched[:, : f.shape[1]] - f).max() > FAR)
 
 
 def matched_innovations(
@@ -277,104 +334,7 @@ def matched_innovations(
     return found._replace(**{name: np.where(wide, getattr(unknown, name), getattr(found, name)) for name in names})
 
 
-_NOISE = Noise.known(1.0)
 _INTERCEPT_STD = 10.0  # of the prior of the intercept, in the units of the linear predictor
-
-
-@dataclass(eq=False)
-class MatchedFilter(LikelihoodFilter):
-    """The precision of theta and its product with the estimate, updated in place by rows that are learned by matching.
-
-    Each row is replaced by a least-squares problem with the mean and the variance that the loss gives the output of the
-    model (`Likelihood.matched_row`). The rows fade, and the prior does not: a row costs O(p^3 / 3), one Cholesky
-    factorisation.
-
-    Attributes
-    ----------
-    design : Design
-    likelihood : Likelihood
-    prior : array of shape (p, p)
-        The precision that the prior and the penalty give without any rows. In column-major order.
-    A : array of shape (p, p)
-        The precision that the rows have added. In column-major order.
-    b : array of shape (p,)
-        The same times the estimate: (prior + A) theta = b.
-    rows : float
-        The number of rows, as much as forgetting has left of each.
-    forget, step : float
-        What every row multiplies the weights of earlier ones by, and the variance of the steps of the intercept before
-        each row.
-    """
-
-    design: Design
-    likelihood: Likelihood
-    prior: Array
-    A: Array
-    b: Array
-    rows: float
-    forget: float
-    step: float
-    U: Array | None = None  # the Cholesky factor of prior + A; None if rows have come since
-    theta: Array | None = None
-
-    compiled: ClassVar[None] = None
-    keeps_digits: ClassVar[bool] = True
-
-    def copy(self) -> "MatchedFilter":
-        """Return a filter that later rows of this one do not change. O(p^2)."""
-        return replace(self, A=self.A.copy("F"), b=self.b.copy())
-
-    def estimate(self) -> tuple[Array, Array]:
-        """Return the estimate and the Cholesky factor of the precision."""
-        if self.U is None or self.theta is None:
-            self.U, failed = dpotrf(self.A + self.prior, lower=0, clean=0, overwrite_a=1)
-            if failed:
-                raise ValueError("The precision of the coefficients is not positive: scale the columns of X.")
-            self.theta = dpotrs(self.U, self.b, lower=0)[0]
-        return self.theta, self.U
-
-    def follow(
-        self, x: Array, y: float, weight: float = 1.0, count: float = 1.0, *, own: float = 1.0
-    ) -> tuple[float, float]:
-        """Learn a row x of shape (d,), and return the output before that, and its variance.
-
-        Raise a ValueError, and learn nothing, if the model has no finite value there.
-        """
-        (theta, U), x = self.estimate(), self.design.put_row(x, np.empty(len(self.b)))
-        f, variance = float(x.dot(theta)), float(x.dot(dpotrs(U, x, lower=0)[0]))
-        if weight == 0:
-            return f, variance
-        found = math.isfinite(f + variance)
-        target, curvature = self.likelihood.matched_row(y, f, variance) if found else (math.nan, math.nan)
-        if not math.isfinite(target + curvature):
-            raise ValueError(
-                "The model has no finite value or derivative at the current estimate in a row of the block, which is "
-                "rejected. Remove such rows first."
-            )
-        left, worth = self.forget**weight, weight
-        if self.forget != 1:  # see `kalprox.sources.weighting`
-            worth = (1 - left) / (1 - self.forget)
-            self.A *= left
-            self.b *= left
-        dger(worth * curvature, x, x, a=self.A, overwrite_a=1)
-        self.b += (worth * curvature * (f + target)) * x
-        if self.step:  # a walk of the first coordinate takes from the precision what it knew of that
-            a = self.A[:, 0].copy()
-            share = self.step / (1 + self.step * a[0])
-            self.b -= (share * self.b[0]) * a
-            dger(-share, a, a, a=self.A, overwrite_a=1)
-        self.rows, self.U = left * self.rows + worth, None
-        return f, variance
-
-    def output(self, X: Array) -> tuple[Array, Array]:
-        """Return the output for rows of X, and its variance, shape (n,)."""
-        theta, U = self.estimate()
-        inputs = self.design.rows(X)
-        return inputs @ theta, np.einsum("ij,ji->i", inputs, dpotrs(U, inputs.T, lower=0)[0])
-
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X."""
-        return self.likelihood.predict(*self.output(X), _NOISE)
 
 
 @state
@@ -452,20 +412,31 @@ class Matched(Core):
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def row_filter(self) -> MatchedFilter:
-        loss, kind = self.settings.likelihood, self.settings.forgetting
-        step = kind.of_intercept
-        A, b = np.array(self.A, order="F"), self.b.copy()
-        return MatchedFilter(self.fixed, loss, self._prior, A, b, self.rows, self.settings.forgetting.per_row, step)
+    @property
+    def predicts(self) -> bool:
+        return True
+
+    def row_filter(self) -> MatchingFilter:
+        p, kind = self.fixed.size, self.settings.forgetting
+        U, failed = dpotrf(self.A + np.diag(self._prior))
+        if failed:
+            raise ValueError("The precision of the coefficients is not positive: scale the columns of X.")
+        L, _ = dtrtri(U)
+        kernel = Filter(L, L @ (L.T @ self.b[:, None]), self._prior, None, np.zeros(1))
+        counts = RowCounts(self.rows, self.rows, 1.0, 1.0)
+        root = SquareRootFilter(self.fixed, kernel, counts, kernel.theta.copy(), 1.0, None)
+        root = root.forgetting_by(kind, np.zeros(p), None).walking(kind.of_intercept)
+        return MatchingFilter(root, self.settings.likelihood)
 
     @cached_property
     def _prior(self) -> Array:
+        """The diagonal of the precision that the prior and the penalty give without any rows."""
         curvature = diagonal_curvature(coef_regularizer(self.settings, self.fixed), self.fixed.size)
         assert curvature is not None
         curvature = np.array(curvature, float)
         if self.fixed.intercept:
             curvature[0] += _INTERCEPT_STD**-2
-        return np.asfortranarray(np.diag(curvature))
+        return curvature
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         return len(block) if rows else start + 1  # the first row of all is predicted by nothing
@@ -475,23 +446,21 @@ class Matched(Core):
 
     def _predicted(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["Matched", Innovations]:
         check_usable(block.X, block.y, block.weights)
-        live, weights = self.row_filter(), block.weighted().weights
-        rows = zip(block.X, block.y.tolist(), weights.tolist(), strict=True)  # type: ignore[union-attr]
-        found = np.reshape([live.follow(x, y, weight) for x, y, weight in rows], (-1, 2))
-        return self.after_filter(live, block), self.of_outputs(block.y, found, known=known)
+        live = self.row_filter()
+        found = live.learn_rows(block.weighted())
+        after = self.after_filter(live, block, found)[0]
+        if not known:
+            return after, Innovations.unknown(block.y)
+        about = self.settings.likelihood, None, block.y, np.reshape(found, (-1, 4))
+        return after, matched_innovations(*about, all_rows=True)
 
-    def after_filter(self, live: MatchedFilter, block: Block) -> "Matched":
+    def after_filter(self, live: MatchingFilter, block: Block, found: list[Array]) -> tuple["Matched", None]:
         new = Seen.of(self.settings, block.weighted())
         seen = self.seen + new
         check_targets(self.settings, seen.y, new.y, block)
-        return replace(self, A=np.ascontiguousarray(live.A), b=live.b.copy(), rows=live.rows, seen=seen)
-
-    def of_outputs(self, y: Array, outputs: Array, *, known: bool = True) -> Innovations:
-        """Return the innovations of rows, given the output before each, and its variance, shape (b, 2)."""
-        if not known:
-            return Innovations.unknown(y)
-        predicted = self.settings.likelihood.predict(outputs[:, 0], outputs[:, 1], _NOISE)
-        return Innovations.of(y, predicted, predicted.std)._replace(together=1)
+        R = solve_triangular(np.linalg.qr(live.root.L.T, mode="r"), np.eye(self.fixed.size), transposed=True)
+        A = R.T @ R - np.diag(self._prior)
+        return replace(self, A=A, b=R.T @ (R @ live.root.theta), rows=live.root.counts.rows, seen=seen), None
 
     def with_settings(self, settings: Settings) -> "Matched":
         rows = np.zeros((1, len(self.seen.X.mean)))
@@ -510,7 +479,7 @@ class Matched(Core):
     @cached_property
     def _posterior(self) -> InformationPosterior:
         s, Q = np.linalg.eigh(self.A)
-        some = s > len(s) * np.finfo(float).eps * s[-1]
+        some = s > len(s) * np.finfo(float).eps * max(s[-1], self._prior.max())
         s, Q = s[some], Q[:, some]
         data = Information.from_prior(Q @ (Q.T @ self.b / s), np.sqrt(s)[:, None] * Q.T)
         rows = np.asarray(self.rows)
@@ -521,7 +490,7 @@ class Matched(Core):
             replace(data, rows=rows, squares=rows),
             g,
             gamma=self.settings.gamma,
-            mean=self.row_filter().estimate()[0],
+            mean=self.row_filter().root.theta,
             prior=Information.from_prior(np.zeros(p), root),
             likelihood=self.settings.likelihood,
         )

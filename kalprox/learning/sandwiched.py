@@ -110,12 +110,13 @@ class Sandwiched(Around):
         labels = unnamed(self.batches) if block.groups is None else block.groups
         return replace(self, sandwich=sums.after_clusters(D, u, weights / np.sqrt(noise), information, labels))
 
-    def learn_matched(self, block: Block, matched: Array) -> "Sandwiched":
+    def after_filter(self, live: Any, block: Block, found: list[Array]) -> tuple["Sandwiched", Innovations | None]:
         """Take the rows that a filter of single rows has learned since this state, with their scores."""
         before: Any = self.inner  # linearised rows, which alone are matched
-        inner = before.learn_matched(block, matched)
+        inner, innovations = before.after_filter(live, block, found)
         if before.warms_up:
-            return self.after_step(Step(block, before, inner, None))
+            return self.after_step(Step(block, before, inner, None)), innovations
+        matched = np.array(found)
         design, estimate = inner.belief.design, np.asarray(inner.proximal.estimate)
         D = inner.belief.model.linearize_rows(estimate, design.rows(block.X, block.offset))[1]  # the model is linear
         if (m := design.outputs) is None:
@@ -125,7 +126,8 @@ class Sandwiched(Around):
             f, leverage = matched[:, :m], np.diagonal(S, axis1=1, axis2=2)
         own = self.settings.relative_precision(block)
         D, u, _ = row_scores(self.settings.likelihood, block.y, f, D, leverage, own)
-        return replace(self, inner=inner, sandwich=self._sums(D.shape[1]).after_rows(D, u, block.weights))
+        sandwich = self._sums(D.shape[1]).after_rows(D, u, block.weights)
+        return replace(self, inner=inner, sandwich=sandwich), innovations
 
     def with_scores_of(self, source: Source) -> "Sandwiched":
         """Return the state with the scores of the rows of a source, which it has learned; see `residual_scores`."""

@@ -14,6 +14,7 @@ from kalprox.forgetting import ByRow, Forgetting
 from kalprox.kernel.filter import CompiledFollower, Counts, Filter
 from kalprox.kernel.library import kernel
 from kalprox.learning.design import Design
+from kalprox.learning.drift import learned_walking
 from kalprox.learning.innovations import Innovations, in_stds, innovation
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
@@ -157,16 +158,9 @@ class SquareRootFilter(PickledFields):
         The fields are empty if `predict` is False. The row counts `count` times; `own` is the variance of its noise, in
         units of the noise variance.
         """
-        compiled, left = self.follower, self.per_row**count
-        if compiled is None:
+        if self.compiled is None:
             return self._follow(x, y, weight, count, own=own, predict=predict)
-        if self.compiled is None and left != 1:  # the penalty fades with the rows in the kernel
-            self.kernel.scale_penalty(left)
-            found = compiled.follow(x, y, weight, count, own)
-            self.kernel.scale_penalty(1 / left)
-            self.kernel.keep_penalty(left)
-        else:
-            found = compiled.follow(x, y, weight, count, own)
+        found = self.compiled.follow(x, y, weight, count, own)
         return found if predict else ()
 
     def _follow(
@@ -177,18 +171,11 @@ class SquareRootFilter(PickledFields):
         inputs = self.design.put_row(x, self.kernel.row)
         error, leverage = self.kernel.learn_row(target, 0.0)
         error, s = float(error[0]) if self.targets is None else error.copy(), self._widened(inputs, leverage)
-        rows = squares = count
-        forget = self.per_row
-        if forget != 1:  # see `kalprox.sources.weighting`
-            left = forget**count
-            rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
-            weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn
-            self._fade(left)
+        rows = self.make_room(count)
+        weight = rows if weight == count else weight  # a row that counts n times stands for n rows in turn
         if self.sizes is not None:
             self.sizes += weight * (inputs * inputs)
         self.kernel.learn_row(target, weight)
-        counts.rows += rows
-        counts.squares += squares
         counts.elapsed = 1.0
         if self.walk:
             self.kernel.walk(self.walk)
@@ -199,17 +186,12 @@ class SquareRootFilter(PickledFields):
         """Whether nothing happens between rows, so that `take` learns those of a block as if they came one by one."""
         return self.forgetting is None and not self.walk
 
-    @property
-    def compiled(self) -> CompiledFollower | None:
-        """What the compiled kernel sees of this filter, if it does all that there is to do; None if it does not.
-
-        It does not let an intercept walk that varies with other coefficients, nor keep a penalty while rows fade.
-        """
-        return None if self.forgetting is not None and self.kernel.curvature is not None else self.follower
-
     @cached_property
-    def follower(self) -> CompiledFollower | None:
-        """What the compiled kernel sees of this filter; None if it cannot follow rows."""
+    def compiled(self) -> CompiledFollower | None:
+        """What the compiled kernel sees of this filter; None if it cannot follow rows.
+
+        It does not let an intercept walk that varies with other coefficients.
+        """
         if kernel() is None or (self.walk and not self.kernel.first_is_alone):
             return None
         design = self.design
@@ -234,6 +216,17 @@ class SquareRootFilter(PickledFields):
             self._fade(left)
             self.time = time
             self.counts.elapsed *= left
+
+    def make_room(self, count: float) -> float:
+        """Let the rows so far fade in place for a row that counts so often; return how many rows it stands for."""
+        forget, rows, squares = self.per_row, count, count
+        if forget != 1:  # see `kalprox.sources.weighting`
+            left = forget**count
+            rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
+            self._fade(left)
+        self.counts.rows += rows
+        self.counts.squares += squares
+        return rows
 
     def _fade(self, left: float) -> None:
         assert self.sizes is not None
@@ -276,6 +269,7 @@ class SquareRootFilter(PickledFields):
         own: Array | None = None,
         counts: Array | None = None,
         fading: Course | None = None,
+        walk: Forgetting | None = None,
     ) -> Innovations:
         """Learn a block of b rows in place, one after the other, and return their innovations. O(b p^2).
 
@@ -289,6 +283,8 @@ class SquareRootFilter(PickledFields):
         fading : Course, optional
             How earlier rows are forgotten on the way. Forgetting also fades the curvature of the penalty, until the end
             of the block: the filter must then be made afresh.
+        walk : Forgetting, optional
+            How all coefficients walk: a step before each row but the first. The filter does not learn the rows then.
         """
         n, ones = len(block), np.ones(len(block))
         y = block.y.reshape(n, -1)
@@ -301,8 +297,16 @@ class SquareRootFilter(PickledFields):
         fades = forgets or known_squares != known_rows
         error0, s0, bent0 = self._predicted(block.X, y, bends=fades)  # as predicted before the block
         variance0, _, known = self._noise(known_rows, known_squares, self.kernel.rss, self.kernel.trace[0])
-        parts = [self.kernel.learn(D, targets, weights[rows]) for rows, D, targets in _parts(self.design, block.X, y)]
-        error, s, bent, rss, trace = (np.concatenate(values) for values in zip(*parts, strict=True))
+        if walk is None:
+            parts = [self.kernel.learn(D, target, weights[rows]) for rows, D, target in _parts(self.design, block.X, y)]
+            error, s, bent, rss, trace = (np.concatenate(values) for values in zip(*parts, strict=True))
+        else:
+            inputs, first = self.design.rows(block.X), self.design.intercept
+            Q = walk.steps(block.X.shape[1], intercept=first)
+            K = (np.column_stack([ones, block.X]) if first else block.X) * np.sqrt(Q)
+            about = error0, weights, self.kernel.rss, float(self.kernel.trace[0])
+            (error, s, bent, rss, trace), steps = learned_walking(inputs @ self.L, K, *about)
+            s0 = s0 + steps
         rows_before = (left * known_rows + fading.rows)[:, None]
         if fades:
             squares_before = (left**2 * known_squares + fading.squares)[:, None]
@@ -370,13 +374,11 @@ class SquareRootFilter(PickledFields):
 
         The variance is rss / dof with dof = rows - rank + tr(L L' H).
         """
-        counts, rss = self.counts, np.maximum(self.kernel.rss if self.targets is not None else self.kernel.rss[0], 0.0)
-        if self.noise_var is not None:
-            return np.full(np.shape(rss), self.noise_var), math.inf
-        fading = 1.0 if self.forgetting is None or not counts.rows else counts.squares / counts.rows
-        rows = counts.rows / fading
-        dof = rows - self.L.shape[1] + float(self.kernel.trace[0])
-        return rss / fading / (dof if dof > _ROUNDING * rows else math.nan), dof
+        counts, rss = self.counts, self.kernel.rss if self.targets is not None else self.kernel.rss[0]
+        rows = counts.rows
+        squares = rows if self.forgetting is None or not rows else counts.squares
+        variance, dof, _ = self._noise(rows, squares, rss, self.kernel.trace[0])
+        return variance if self.targets is not None else float(variance), float(dof)
 
     def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
         """Return the noise variance, its degrees of freedom, and squares / rows.

@@ -59,6 +59,36 @@ class Step(NamedTuple):
     found: Innovations | None
 
 
+class Following(NamedTuple):
+    """How single rows and short batches are followed by a filter, until they are folded together.
+
+    Attributes
+    ----------
+    d : int
+        The number of columns of X.
+    columns : int or None
+        The number of columns of y; None for one target.
+    most : float
+        The number of rows at which they are folded.
+    longest : int
+        The number of rows of a batch up to which the filter learns them faster one by one than the state together.
+    offsets : bool
+        Whether all rows have an offset; otherwise none has.
+    leads : bool
+        Whether the filter predicts batches also before it has learned any row.
+    sparse : bool
+        Whether the rows are those of sparse matrices, which are not kept: they are in the filter alone.
+    """
+
+    d: int
+    columns: int | None
+    most: float
+    longest: int = 1
+    offsets: bool = False
+    leads: bool = False
+    sparse: bool = False
+
+
 @state
 class State(PickledFields, ABC):
     """What a learner keeps of some rows. A state is immutable; what is computed from it is cached.
@@ -137,9 +167,19 @@ class State(PickledFields, ABC):
         """The number of rows for which its `row_filter` serves; infinite if it is exact up to rounding."""
         return math.inf
 
-    def after_filter(self, live: Any, block: Block) -> Self:
-        """Return the state after rows that its filter has learned."""
-        return self.learn(block)
+    def after_filter(self, live: Any, block: Block, found: list[Array]) -> tuple[Self, Innovations | None]:
+        """Return the state after rows that its filter has learned, and their innovations if they are needed.
+
+        Parameters
+        ----------
+        live : object
+            What `row_filter` has returned.
+        block : Block
+            The rows; none if they are not kept.
+        found : list of arrays
+            What `learn_rows` of the filter has returned for each row.
+        """
+        return self.learn(block), None
 
     def closed(self) -> Self:
         """Return the state after a batch, which is a cluster of its own for clustered standard errors."""
@@ -271,7 +311,7 @@ class Core(State):
     @property
     def predicts(self) -> bool:
         """Whether its predictions can be scored: False before the first row and during a warm-up."""
-        return True
+        return self.belief.predicts
 
     def steps(self, block: Block, rows: int, *, every_row: bool = False, most: int = sys.maxsize) -> Iterator["Step"]:
         state, start = self, 0
@@ -293,10 +333,9 @@ class Core(State):
     ) -> tuple[Self, Innovations]:
         return self._predicted(block, known=known, exact=exact) if found is None else (self.learn(block), found)
 
-    @property
-    def matches_rows(self) -> bool:
-        """Whether single rows are learned by moment matching, by a filter that is updated in place."""
-        return False
+    def following(self, rows: int) -> Following | None:
+        """Return how single rows are followed that come after this many; None if no filter follows them."""
+        return None
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start` and that this state may predict.

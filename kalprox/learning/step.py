@@ -15,7 +15,8 @@ from kalprox.base.tree import Saved, Sizes, expect, released
 from kalprox.learning.compose import recent_rows, restored, started, under
 from kalprox.learning.exact import Exact
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.row_buffer import LiveRows, Made, RecentRows, RowBuffer
+from kalprox.learning.live_rows import TRACKED_TOGETHER, LiveRows
+from kalprox.learning.row_buffer import Made, RowBuffer
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.state import Core, State
@@ -29,7 +30,6 @@ __all__ = ["NOT_ASKED", "PLAIN", "TRACKED_TOGETHER", "Buffered", "Call", "Made",
 Watch = Callable[[State, Block, State, Innovations | None, Tracking], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
-TRACKED_TOGETHER = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
 
 
 class Call(NamedTuple):
@@ -175,7 +175,8 @@ class Buffered:
 
     def _predicted(self, batch: Block, settings: Settings) -> Made:
         """Learn a batch of which every row is predicted from all rows before it."""
-        short = len(batch.y) <= (TRACKED_TOGETHER if isinstance(self._recent, RecentRows) else 1)
+        recent = self._recent
+        short = recent is not None and len(batch.y) <= recent.most_predicted
         if settings is self.settings and short and self._follows(batch):
             return self._append(batch, predict=True)
         if settings.by_time:
@@ -199,10 +200,7 @@ class Buffered:
         start = int(self.folded is None and len(batch) > 1 and batch.groups is None)
         if start:
             yield batch.part(0, start)
-        state = None if self.folded is None else self.folded.core
-        single = state is not None and state.matches_rows
-        if isinstance(state, Exact):  # no filter follows a window, or a drift
-            single = settings.forgets and settings.forgetting.fades
+        single = self._recent is not None and self._recent.are_alone
         if not single or self.settings is not settings or not settings.buffers_rows:
             yield batch.part(start, len(batch))
             return
@@ -269,7 +267,7 @@ class Buffered:
             assert recent is not None
         made: Made = recent.append(batch, predict=predict)
         self.n_rows += length
-        if not isinstance(recent, RecentRows) and recent.are_full:  # so that a fold does not change a prediction issued
+        if recent.folds_when_full and recent.are_full:
             self.keep(*self.after_rows())
         return made
 
@@ -338,7 +336,7 @@ class Buffered:
         recent, single = self._rows, alone and X.shape[0] == 1
         if recent is None and (single or not self.is_linear):
             recent = self._recent
-        if recent is None or recent.has_offsets is not offsets:
+        if recent is None or recent.how.offsets is not offsets:
             return None
         return recent.following() if single else recent.followed()
 

@@ -163,6 +163,44 @@ def test_fading_all_rows_divides_the_covariance(way):
     np.testing.assert_allclose(made.rss, rss / 4)
 
 
+@pytest.mark.parametrize("name", ["ridge", "quadratic with a tilt", "several targets"])
+@pytest.mark.parametrize("triangle", [True, False])
+def test_a_penalty_stays_while_rows_fade(way, name, triangle):
+    start, X, y, _ = case(5, **{"k": 1, **CASES[name], "triangle": triangle}, seed=3)
+    made, H, left = Filter(*start), start[2], 0.6
+    made.learn(X, y)
+    made.trace[0] = np.trace(made.root @ made.root.T @ (H if H.ndim == 2 else np.diag(H)))
+    H, tilt = H if H.ndim == 2 else np.diag(H), 0.0 if start[3] is None else start[3]
+    V, theta, rss = made.root @ made.root.T, made.theta.copy(), made.rss.copy()
+    made.fade(left)
+    precision = left * np.linalg.inv(V) + (1 - left) * H
+    np.testing.assert_allclose(made.root @ made.root.T, np.linalg.inv(precision), rtol=1e-9)
+    moved = theta - (1 - left) * np.linalg.solve(precision, H @ theta + tilt)
+    np.testing.assert_allclose(made.theta, moved, rtol=1e-9)
+    np.testing.assert_allclose(made.trace, np.trace(made.root @ made.root.T @ H), rtol=1e-9)
+    step = moved - theta  # the sum of squares of the rows is a parabola about the minimum with the penalty
+    slope = -(H @ theta + tilt)
+    parabola = np.einsum("ik,ij,jk->k", step, np.linalg.inv(V) - H, step) + 2 * (slope * step).sum(axis=0)
+    np.testing.assert_allclose(made.rss, left * (rss + parabola), rtol=1e-9)
+
+
+@pytest.mark.parametrize("penalty", [None, 2.0])
+@pytest.mark.parametrize("triangle", [True, False])
+def test_a_step_of_the_first_coordinate_leaves_its_penalty(way, penalty, triangle):
+    (root, theta, _, _, rss), *_ = case(5, 2, 4, triangle=triangle)
+    H = None if penalty is None else np.full(5, penalty) / (root @ root.T).diagonal()[0] / 4
+    h = 0.0 if H is None else H[0]
+    made = Filter(root, theta, H, None, rss)
+    e = np.eye(5)[0]
+    rows = np.linalg.inv(root @ root.T) - h * np.multiply.outer(e, e)  # what is known without that penalty
+    b = np.linalg.solve(root @ root.T, theta)
+    walked = np.linalg.inv(rows) + 0.3 * np.multiply.outer(e, e)
+    V = np.linalg.inv(np.linalg.inv(walked) + h * np.multiply.outer(e, e))
+    made.walk(0.3)
+    np.testing.assert_allclose(made.root @ made.root.T, V, rtol=1e-8, atol=1e-12 * np.abs(V).max())
+    np.testing.assert_allclose(made.theta, V @ np.linalg.solve(walked, np.linalg.solve(rows, b)), rtol=1e-8)
+
+
 def test_a_filter_of_dependent_columns():
     start, X, y, _ = case(6, 1, 5)
     root = start[0] @ np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0][:, :4]

@@ -10,8 +10,8 @@ from kalprox import KalproxRegressor
 from kalprox.forgetting import ByRow, ByTime, RandomWalk
 from kalprox.kernel.library import kernel
 from kalprox.learning.bank import BankFilter
+from kalprox.learning.live_rows import RecentRows
 from kalprox.learning.mixed import Odds
-from kalprox.learning.row_buffer import RecentRows
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.sources import Block
 
@@ -42,13 +42,13 @@ def filter_of(**settings):
     """A filter that the compiled kernel follows, and one that follows rows in NumPy."""
     X, y = rows(targets=settings.pop("targets", None))
     made = KalproxRegressor(**settings).fit(X, y)._learner.state.core.row_filter()
-    assert isinstance(made, SquareRootFilter) and made.follower is not None
+    assert isinstance(made, SquareRootFilter) and made.compiled is not None
     return made, in_numpy(made)
 
 
 def in_numpy(made):
     reference = made.copy()
-    reference.__dict__["follower"] = None
+    reference.__dict__["compiled"] = None
     return reference
 
 
@@ -81,7 +81,9 @@ def test_rows_of_any_weight(settings, targets):
         assert_equal(*found)
         assert bool(found[0]) is predict
     assert_same(compiled, reference)
-    assert compiled.follower is not None and reference.follower is None
+    ours, theirs = (one.predict(X[:1]) for one in (compiled, reference))
+    np.testing.assert_allclose(ours.std, theirs.std, rtol=1e-10)
+    assert compiled.compiled is not None and reference.compiled is None
 
 
 @pytest.mark.parametrize("targets", [None, 2])
@@ -102,8 +104,8 @@ def test_rows_are_checked_and_written_and_followed_in_one_call(settings, targets
 
     compiled = stream()
     taken = []
-    monkeypatch.setattr(RecentRows, "_takes_at_once", lambda self, rows, predict: taken.append(1) and False)
-    monkeypatch.setattr(SquareRootFilter, "follower", None)
+    monkeypatch.setattr(RecentRows, "_at_once", lambda self, rows: taken.append(1) and False)
+    monkeypatch.setattr(SquareRootFilter, "compiled", None)
     reference = stream()
     assert len(taken) > 60
     for ours, theirs in zip(compiled, reference, strict=True):
@@ -158,14 +160,14 @@ def test_a_bank_of_filters():
     compiled, reference = bank_of(ways), bank_of(ways)
     reference.__dict__["_compiled"] = None
     for one in reference.filters:
-        one.__dict__["follower"] = None
+        one.__dict__["compiled"] = None
     assert compiled._compiled is not None
     X, y = rows(80, seed=4, far=0.0)
     y[40:] += 5
     kept = compiled.copy()
     for i, weight in enumerate(np.random.default_rng(5).choice([1.0, 1.0, 2.0], 80).tolist()):
         block = Block(X[i : i + 1], y[i : i + 1], np.array([weight]))
-        np.testing.assert_allclose(compiled.learn(block), reference.learn(block), rtol=1e-10)
+        np.testing.assert_allclose(compiled.learn_rows(block), reference.learn_rows(block), rtol=1e-10)
         np.testing.assert_allclose(compiled.odds.joint, reference.odds.joint, rtol=1e-9)
         assert compiled.keeps_digits
     assert compiled.odds.weights.argmax() == 2 or compiled.odds.weights.argmax() == 3
@@ -180,6 +182,6 @@ def test_a_bank_where_a_member_says_nothing():
     filters = [one.state.core.row_filter() for one in cores]
     bank = BankFilter(cores[0].settings, filters, Odds.equal(2, None))
     X, y = rows(10, seed=6, far=0.0)
-    said = [bank.learn(Block(X[i : i + 1], y[i : i + 1])) for i in range(10)]
+    said = [bank.learn_rows(Block(X[i : i + 1], y[i : i + 1]))[0] for i in range(10)]
     assert np.isnan(said[0][:, 1]).any() and np.isfinite(said[-1]).all()
     assert bank.odds.weights.sum() == pytest.approx(1) and np.isfinite(bank.odds.joint).all()

@@ -8,7 +8,7 @@ import scipy.sparse
 
 from kalprox import KalproxRegressor
 from kalprox.base.checks import check_usable
-from kalprox.large.diagonal_rows import DiagonalRows
+from kalprox.large.diagonal_rows import DiagonalFilter
 from kalprox.large.state import StructuredState
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -41,7 +41,8 @@ def test_the_filter_equals_the_belief(about, weighted):
         np.testing.assert_allclose(found.std, expected.std, rtol=1e-9)
         np.testing.assert_allclose(learner.mean(new), expected.mean, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(learner.stream.noise.variance, belief.noise.variance, rtol=1e-9)
-    assert isinstance(learner.stream._recent, DiagonalRows) and len(learner.stream._recent) == 39  # all but the first
+    rows = learner.stream._recent
+    assert isinstance(rows.filter, DiagonalFilter) and len(rows) == 39  # all but the first
     after = learner.belief
     for name in ("mean", "rows", "squares", "rss", "traces", "prior_precision"):
         mine, theirs = (np.asarray(getattr(one.data, name)) for one in (after, belief))

@@ -65,12 +65,13 @@ def test_walk_of_the_intercept_is_a_step_of_its_variance():
     plain, walks = (started(way, X, y).learn(Block(X, y)) for way in (ByRow(1.0), RandomWalk(0.0, intercept=0.5)))
     before = started(ByRow(1.0), X, y).learn(Block(X[:-1], y[:-1]))
     live = before.row_filter()
-    live.step = 0.5
-    live.follow(X[-1], float(y[-1]))
+    live.root = live.root.walking(0.5)
+    last = Block(X[-1:], y[-1:])
+    stepped = before.after_filter(live, last, live.learn_rows(last))[0]
     added = np.zeros((3, 3))
     added[0, 0] = 0.5
     some = np.linalg.inv(plain.A + 1e-12 * np.eye(3)) + added
-    np.testing.assert_allclose(np.linalg.inv(live.A + 1e-12 * np.eye(3)), some, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.inv(stepped.A + 1e-12 * np.eye(3)), some, rtol=1e-5, atol=1e-6)
     assert walks.belief.posterior.var()[0] > plain.belief.posterior.var()[0]
 
 
@@ -84,7 +85,7 @@ def test_the_filter_and_the_belief_predict_the_same_and_any_split_does():
     np.testing.assert_allclose(parts.A, whole.A, rtol=1e-10)
     np.testing.assert_allclose(whole.row_filter().predict(X).mean, whole.belief.predict(X).mean, rtol=1e-8)
     np.testing.assert_allclose(
-        whole.row_filter().output(X)[1], whole.belief.posterior.leverage(whole.fixed.rows(X)), rtol=1e-8
+        whole.row_filter().root.output(X)[1], whole.belief.posterior.leverage(whole.fixed.rows(X)), rtol=1e-8
     )
 
 

@@ -10,7 +10,7 @@ from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.algorithms import proximal_filter, state
 from kalprox.algorithms.state import refine_held
 from kalprox.learning.learner import Learner
-from kalprox.learning.matched_rows import MatchedRows
+from kalprox.learning.matched import MatchingFilter
 from kalprox.learning.saving import n_held
 from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block
@@ -57,7 +57,7 @@ def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted
     for i in range(2900, 3000):
         state = state.learn(one(X, y, i, weights))
         learner.learn(one(X, y, i, weights))
-    assert isinstance(learner.stream._rows, MatchedRows) and len(learner.stream._rows) == 100
+    assert isinstance(learner.stream._rows.filter, MatchingFilter) and len(learner.stream._rows) == 100
     belief = state.belief
     assert state.n_held == 0
     np.testing.assert_allclose(learner.belief.coef, belief.coef, rtol=1e-10)
@@ -145,7 +145,7 @@ def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
     model, batch = (KalproxClassifier(class_weight={0: 1.0, 1: 3.0}) for _ in range(2))
     for i in range(len(y)):
         model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
-    assert isinstance(model._learner.stream._rows, MatchedRows)
+    assert isinstance(model._learner.stream._rows.filter, MatchingFilter)
     assert (np.abs(model.coef_ - batch.fit(X, y).coef_) / batch.coef_std_).max() < 0.1
 
 
