@@ -21,6 +21,7 @@ from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer, Ridge
 from kalprox.solvers.l1_path import l1_start
+from kalprox.solvers.prox import solve
 from kalprox.solvers.terms import diagonal_curvature
 
 _UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
@@ -368,7 +369,8 @@ class InformationPosterior(Posterior):
             return (self._absorbed.solve_full_rank() if self.proper else self._absorbed.solve()), True
         if self._parts:
             return np.column_stack([one.mean for one in self._parts]), all(one.converged for one in self._parts)
-        out = self.known.minimise(self.regularizer, self._start())
+        R, z, _ = self.known.compact()
+        out = solve(R, z, self.regularizer, self._start(), self.known.rows)
         return out.theta, is_traced(out.converged) or bool(out.converged)
 
     def _start(self) -> Array | None:

@@ -36,7 +36,7 @@ _CHUNK = 1024  # rows predicted at a time
 # A filter holds the scales of the columns, alpha, and which coefficients are at a kink or a bound for 16 rows; of few
 # rows for a sixteenth or none, and of many for one in a hundred. All of these move by a part of 1 / n with every row.
 # Then it goes on if the same coefficients are still at a kink or a bound, and is made afresh otherwise.
-_ROWS_EACH = 2  # rows per coefficient from which on an estimate is near that of a few rows more
+_ROWS_EACH = 1  # rows per coefficient from which on an estimate is near that of a few rows more
 _HELD_ROWS, _HELD_SHARES, _FEW_ROWS = 16, (1 / 100, 1 / 16), 48
 Visit = Callable[[int, int], None]  # called with the first row and the end of each part of a block
 

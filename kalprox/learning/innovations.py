@@ -58,7 +58,8 @@ class Innovations(NamedTuple):
     def one_by_one(cls, y: Array, *columns: Array) -> "Innovations":
         """Return the innovations of rows that were predicted one by one, given their fields in any shape that fits."""
         shape = y.reshape(len(y), -1).shape
-        mean, std, dof, scale, issued = (np.broadcast_to(one, shape).reshape(y.shape) for one in columns)
+        full = (one if one.shape == shape else np.broadcast_to(one, shape) for one in columns)
+        mean, std, dof, scale, issued = (one.reshape(y.shape) for one in full)
         return cls(mean, std, dof, scale, issued, 1)
 
     def part(self, start: int, stop: int) -> "Innovations":

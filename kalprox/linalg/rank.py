@@ -12,6 +12,7 @@ eps after 20,000. Blocks do better, and weights may be large, so the number of r
 Singular values are computed only where a cheaper bound cannot exclude a deficient rank: s_min >= 1 / ||R^-1||_F.
 """
 
+import math
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -52,9 +53,10 @@ def tolerance(d: int, rows: Any, dtype: Any) -> Array:
     least = rounding(d, dtype)
     if rows is None:
         return np.asarray(least, dtype)
-    xp = namespace(rows)
-    folded = xp.sqrt(xp.clip(xp.asarray(rows, dtype), 0, 1e7)) * float(np.finfo(dtype).eps)
-    return xp.maximum(folded, least)
+    xp, eps = namespace(rows), float(np.finfo(dtype).eps)
+    if xp is np:
+        return np.asarray(max(math.sqrt(min(max(float(rows), 0), 1e7)) * eps, least), dtype)
+    return xp.maximum(xp.sqrt(xp.clip(xp.asarray(rows, dtype), 0, 1e7)) * eps, least)
 
 
 def maybe_singular(R: Array, rows: Any = None) -> Array:

@@ -450,12 +450,7 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
         pieces = self.g.pieces()
         if pieces is None:
             return None
-        given = {name: value for name, value in pieces._asdict().items() if value is not getattr(Pieces(), name)}
-        return Pieces(**{name: self._with_default(name, value) for name, value in given.items()})
-
-    def _with_default(self, name: str, value: Any) -> Array:
-        """Return what `Pieces` say of every coordinate: of an intercept the default."""
-        return self._prepend(getattr(Pieces(), name), _floating(per_coordinate(value, self.d, name)))
+        return Pieces(*(after_intercepts(a, b, self.d, self.intercepts) for a, b in zip(Pieces(), pieces, strict=True)))
 
     def prox(self, v: Array, step: Any = 1.0) -> Array:
         n = self.intercepts
@@ -465,14 +460,18 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
 
 def per_coordinate(value: Any, d: int, name: str) -> Array:
     """A scalar or a vector of d entries, as a vector of d entries."""
+    if type(value) is float:
+        return np.full(d, value)
     xp, shape = namespace(value), np.shape(value)
-    if shape == (d,) and isinstance(value, np.ndarray):
-        return value
     if shape not in ((), (d,)):
         raise ValueError(f"{name} must be a scalar or have one entry per parameter ({d}); got shape {np.shape(value)}.")
-    return np.full(d, value) if xp is np and shape == () else xp.broadcast_to(xp.asarray(value), (d,))
+    return xp.asarray(value) if shape else xp.broadcast_to(xp.asarray(value), (d,))
 
 
-def _floating(values: Array) -> Array:
-    """`values`, integers converted to floats."""
-    return values.astype(namespace(values).result_type(values, np.float32))
+def after_intercepts(first: float, value: Any, d: int, intercepts: int) -> Array:
+    """A parameter of d coordinates, a scalar or a vector, as one of these and of intercepts before them."""
+    if value is first:
+        return value
+    xp, values = namespace(value), per_coordinate(value, d, "a parameter of a penalty")
+    dtype = xp.result_type(values, np.float32)  # of integers that of floats
+    return xp.concatenate([xp.full(intercepts, first, dtype), values.astype(dtype)])

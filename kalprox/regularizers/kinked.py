@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox.base.arrays import Array, brief, namespace, pytree, static
 from kalprox.base.checks import check_positive, concrete
-from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, after_intercepts, per_coordinate
 
 
 class Kinked(Separable):
@@ -65,6 +65,9 @@ class L1(Kinked):
     def pieces(self) -> Pieces:
         return Pieces(l1=self.lam)
 
+    def with_free_intercept(self, d: int, intercepts: int = 1) -> "L1":
+        return L1(after_intercepts(0.0, self.lam, d, intercepts))
+
 
 @pytree
 class ElasticNet(Kinked):
@@ -90,6 +93,9 @@ class ElasticNet(Kinked):
 
     def pieces(self) -> Pieces:
         return Pieces(l1=self.l1, l2=self.l2)
+
+    def with_free_intercept(self, d: int, intercepts: int = 1) -> "ElasticNet":
+        return ElasticNet(*(after_intercepts(0.0, value, d, intercepts) for value in (self.l1, self.l2)))
 
 
 @pytree
@@ -190,6 +196,10 @@ class Box(Kinked):
 
     def pieces(self) -> Pieces:
         return Pieces(low=self.low, high=self.high)
+
+    def with_free_intercept(self, d: int, intercepts: int = 1) -> "Box":
+        low = after_intercepts(-np.inf, self.low, d, intercepts)
+        return Box(low, after_intercepts(np.inf, self.high, d, intercepts))
 
 
 @pytree

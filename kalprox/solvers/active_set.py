@@ -19,7 +19,7 @@ from kalprox.solvers.squares import default_tol, free_step
 
 _FEW = 10  # blocks that a sweep may free; with more, another sweep is cheaper than exact solves that drop them
 _MOST_TANGENTS, _SETTLED = 200, 1e-13  # of a g that is not convex; 3 to 10 are usual
-_TINY = float(np.finfo(float).tiny)
+_TINY, _CONVERGED = float(np.finfo(float).tiny), default_tol(float)
 _MAX_ROUNDS = 200  # rounds of descent and exact solves; 2 to 10 are usual
 
 
@@ -98,10 +98,10 @@ class Blocks(ABC):
     w: np.ndarray  # the weight of the kink of each block
     live: np.ndarray  # whether any row says anything about the block
 
-    def __init__(self, R: np.ndarray, z: np.ndarray, norms: np.ndarray, rows: Any) -> None:
-        self.rows, self.c = rows, np.where(norms > 0, norms, 1)
+    def __init__(self, R: np.ndarray, z: np.ndarray, norms: np.ndarray, sizes: np.ndarray, rows: Any) -> None:
+        self.rows, self.c = rows, np.where(sizes > 0, sizes, 1)  # the norms of columns, and those of their blocks
         self.X, self.z, self.size = np.asfortranarray(R / self.c), z, math.sqrt(z @ z)
-        self.lengths = column_norms(self.X)
+        self.lengths = norms / self.c
 
     @abstractmethod
     def away(self, u: np.ndarray, descent: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ class Blocks(ABC):
         violation = self.away(u, self.X.T @ (self.z - fit)) / np.where(size > 0, size, 1)
         least = rounding(len(u), float)
         lost = float(self.lengths @ np.abs(u)) / (terms + _TINY)
-        return violation, min(max(least * lost, least), max(least, default_tol(float)))
+        return violation, max(min(least * lost, _CONVERGED), least)
 
 
 class Coordinates(Blocks):
@@ -129,7 +129,7 @@ class Coordinates(Blocks):
         if (l2 > 0).any():  # a quadratic penalty counts as more rows of data
             R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
         norms = column_norms(R)
-        super().__init__(R, z, norms, rows)
+        super().__init__(R, z, norms, norms, rows)
         self.live, self.w, self.low, self.high = norms > 0, l1 / self.c, low * self.c, high * self.c
         self.pieces = Pieces(self.w, 0.0, self.low, self.high)
 
@@ -234,7 +234,7 @@ class Groups(Blocks):
             self.block_of[block] = b
         norms = column_norms(R)
         sizes = np.array([column_norms(norms[block]) for block in self.blocks])
-        super().__init__(R, z, sizes[self.block_of], rows)
+        super().__init__(R, z, norms, sizes[self.block_of], rows)
         self.live, self.rounds = sizes > 0, 0
         self.w = np.append(weights[used], np.zeros(len(alone))) / np.where(self.live, sizes, 1)
         self.eigen: dict[int, tuple[np.ndarray, np.ndarray]] = {}

@@ -90,8 +90,13 @@ def prox(R: Array, z: Array, regularizer: Regularizer, start: Array | None = Non
     >>> prox(R, z, L1(1.0)).theta
     array([2., 0.])
     """
-    xp = namespace(R, z, regularizer, start)
     _check(R, z, start)
+    return solve(R, z, regularizer, start, rows)
+
+
+def solve(R: Array, z: Array, regularizer: Regularizer, start: Array | None, rows: Any) -> Prox:
+    """Return what `prox` does for arrays that have been checked."""
+    xp = namespace(R, z, regularizer, start)
     start = np.zeros(R.shape[1]) if start is None else start
     if xp is not np and (regularizer.smooth or is_traced(R, z, regularizer, start, rows)):
         R = xp.asarray(R)

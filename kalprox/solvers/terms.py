@@ -52,6 +52,8 @@ def curvature(norms: Array, g: Regularizer, theta: Array) -> tuple[Array, Array,
 def signed_roots(norms: Array, h: Array) -> tuple[Array, Array, Array | None]:
     """`curvature` for a Hessian h of shape (d,) or (d, d); a dense one is split by its eigenvectors, in O(d^3)."""
     xp = namespace(norms, h)
+    if xp is np and not h.any():
+        return np.where(norms > 0, norms, 1), np.zeros((0, len(norms))), None
     c = xp.hypot(norms, xp.sqrt(xp.abs(h if h.ndim == 1 else xp.diagonal(h))))
     c = xp.where(c > 0, c, 1)
     if h.ndim == 1:
