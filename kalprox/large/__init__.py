@@ -2,8 +2,8 @@
 
 What is below imports this package only where a structure is given. The objects of `kalprox.structures` make their
 `information` here, whose precision matrix is `block_diagonal` plus `low_rank`. `filter` is the proximal filter of a
-structure, and `refinement` makes passes over rows that can be read again; `state` is what a learner holds. `net`
-defines KalproxNetRegressor and KalproxNetClassifier, and `networks` what they are made of.
+structure, and `refinement` makes passes over rows that can be read again; `state` is what a learner holds, and `rows`
+how it learns classes, counts and outliers. `net` defines KalproxNetRegressor and KalproxNetClassifier.
 """
 
 from typing import TYPE_CHECKING, Any

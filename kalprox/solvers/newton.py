@@ -217,7 +217,7 @@ def damped(
         return found if np.isfinite(found) else np.inf
 
     here, count, length = value(at), 0, np.inf
-    while count < _MAX_NEWTON and np.isfinite(here):
+    while count < _MAX_NEWTON:
         enough, count = here + rounding * abs(here), count + 1
         for move, size in steps(at):
             share, length, there = 1.0, size, value(at + move)
@@ -226,7 +226,7 @@ def damped(
         while there > enough and share > 0.5**_MAX_SEARCH:
             share /= 2
             there = value(at + share * move)
-        if there > enough:
+        if there > enough or not np.isfinite(length):
             break
         at, here = at + share * move, there
         if share == 1 and length <= close:
