@@ -137,7 +137,9 @@ def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
 
     `unexpected` is what becomes of other keys: "ignore" or "error".
     """
-    end = len(data.rstrip(b"\r\n"))
+    end = len(data)
+    while end and data[end - 1] in b"\r\n":  # without a copy
+        end -= 1
     text = np.frombuffer(data, np.uint8, end)
     newlines = np.flatnonzero(text == ord("\n"))
     before = text[newlines - 1]

@@ -207,7 +207,7 @@ class Text:
         if offset or (sha256 is not None and self.digest is not None and self.digest.hexdigest() != sha256):
             raise SourceError(f"{self.name}: the bytes differ from those of the run to resume.")
 
-    def consume(self, data: bytes) -> str | None:
+    def consume(self, data: bytes | memoryview) -> str | None:
         """Add `data` to the digest, and return the SHA-256 of all bytes so far; for standard input only, else None."""
         if self.digest is None:
             return None
@@ -299,7 +299,7 @@ def chunks(
         if end or ended:
             fault = None if end else Reason.UNCLOSED
             end = end or _end_of_line(held) or len(held)
-            text.consume(held[:end])
+            text.consume(memoryview(held)[:end])
             held = held[end:]
         else:
             passed = pass_over(held, records, lambda: text.read(_STEP), text.consume)
@@ -321,7 +321,7 @@ class Passed(NamedTuple):
 
 
 def pass_over(
-    held: bytes, records: Lines | CsvRecords, more: Callable[[], bytes], seen: Callable[[bytes], Any] = len
+    held: bytes, records: Lines | CsvRecords, more: Callable[[], bytes], seen: Callable[[Any], Any] = len
 ) -> Passed:
     """Pass over the record that `held` begins with, however long it is, in bounded memory.
 
