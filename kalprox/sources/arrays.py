@@ -7,13 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kalprox.base.arrays import Array, masked, namespace
-from kalprox.base.checks import (
-    check_finite,
-    check_floating,
-    check_positive,
-    check_same_length,
-    check_usable,
-)
+from kalprox.base.checks import check_finite, check_floating, check_positive, check_same_length, check_usable
 from kalprox.forgetting import Forgetting
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
 from kalprox.sources.weighting import counts_of, faded, in_order

@@ -28,13 +28,7 @@ from kalprox.sources.cells import (
 )
 from kalprox.sources.files import SourceError
 from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
-from kalprox.sources.inference import (
-    Inference,
-    encode_classes,
-    infer_features,
-    most_frequent_first,
-    scan_levels,
-)
+from kalprox.sources.inference import Inference, encode_classes, infer_features, most_frequent_first, scan_levels
 from kalprox.sources.labels import LevelIndex, in_order
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Wanted

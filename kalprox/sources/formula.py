@@ -12,15 +12,7 @@ import numpy as np
 
 from kalprox.base.checks import LARGEST
 from kalprox.sources.arrow import is_number, plain
-from kalprox.sources.cells import (
-    Cells,
-    impossible,
-    parse_days,
-    parse_labels,
-    parse_levels,
-    parsed_labels,
-    why_bad,
-)
+from kalprox.sources.cells import Cells, impossible, parse_days, parse_labels, parse_levels, parsed_labels, why_bad
 from kalprox.sources.cells import shown as cell_shown
 from kalprox.sources.columns import TableColumns
 from kalprox.sources.files import STDIN, SourceError
@@ -38,14 +30,7 @@ from kalprox.sources.formula_syntax import (
     transform_state,
     unmarked,
 )
-from kalprox.sources.inference import (
-    FeatureKinds,
-    FirstRows,
-    Inference,
-    count_levels,
-    infer_features,
-    scan_levels,
-)
+from kalprox.sources.inference import FeatureKinds, FirstRows, Inference, count_levels, infer_features, scan_levels
 from kalprox.sources.labels import LevelIndex, in_order
 from kalprox.sources.quarantine import Cell, Reason
 from kalprox.sources.readers.base import Wanted
@@ -429,13 +414,7 @@ class _Scan(TableColumns):
     and then the numbers of levels, in the order in which they came."""
 
     def __init__(
-        self,
-        left: list[str],
-        kinds: FeatureKinds,
-        levels: list[str],
-        stateful: Mapping[str, str],
-        *,
-        classes: bool,
+        self, left: list[str], kinds: FeatureKinds, levels: list[str], stateful: Mapping[str, str], *, classes: bool
     ) -> None:
         numeric = (*([] if classes else left), *kinds.fields["numeric"])
         super().__init__(**kinds.fields | {"numeric": numeric})

@@ -139,11 +139,7 @@ class Faded(NamedTuple):
 
 
 def faded(
-    weights: Array,
-    forget: Any,
-    counts: Array | None = None,
-    times: Array | None = None,
-    since: float | None = None,
+    weights: Array, forget: Any, counts: Array | None = None, times: Array | None = None, since: float | None = None
 ) -> Faded:
     """Multiply the weights of a block by what forgetting leaves of them. Any split into blocks gives the same.
 
