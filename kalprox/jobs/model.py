@@ -78,6 +78,12 @@ _MAX_CLASSES = 5  # that the headline names
 _SKIPPED = BadRow("array", 0, "", "NaN, infinity or too large", "")  # a bad row of which no more is known
 
 
+def rebuilt(restore: Any, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+    """Return the parts of what is restored from these parts, to be compared; see `kalprox.model_file.write`."""
+    parts, own = restore(file, header, arrays, try_out=False).parts()
+    return {**header, **parts}, own
+
+
 @dataclass(frozen=True)
 class TableModel:
     """A fitted model with a description of the columns of its table, as commands use it.
@@ -206,15 +212,9 @@ class TableModel:
         columns = Columns(target, numeric=tuple(names), classes=classes, gaps=gaps, unlabelled=unlabelled)
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
-    @classmethod
-    def rebuilt(cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
-        """Return the parts of the model that these parts describe, to be compared; see `kalprox.model_file.write`."""
-        parts, own = cls.from_parts(file, header, arrays, try_out=False).parts()
-        return {**header, **parts}, own
-
     def save(self, file: str | PathLike[str]) -> None:
         """Write the model file atomically, once the model can be restored from it."""
-        model_file.write(file, *self.parts(), partial(self.rebuilt, file))
+        model_file.write(file, *self.parts(), partial(rebuilt, TableModel.from_parts, file))
 
     @classmethod
     def load(cls, file: str | PathLike[str]) -> "TableModel":

@@ -12,7 +12,7 @@ from kalprox.algorithms.proximal_filter import prediction_errors
 from kalprox.base.text import worded
 from kalprox.calibration import LEVELS, Changes
 from kalprox.jobs.checkpoint import Checkpoint
-from kalprox.jobs.model import TableModel
+from kalprox.jobs.model import TableModel, rebuilt
 from kalprox.jobs.record import FitRecord, checked_places, checked_state, from_json, history_sums
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
@@ -89,7 +89,7 @@ class OutlierLog:
             self._write(piece.y, state, prediction_errors(now.proximal, now.fixed.block(piece)))
 
     def _judge(self, after: State, block: Block) -> None:
-        """Write the outliers of rows that a state has learned, by its estimate, as a fit of several passes counts them."""
+        """Write the outliers of rows that a state has learned by its estimate, as a fit of several passes does."""
         state = after.core
         assert isinstance(state, Linearised)
         inputs, mean, likelihood = (
@@ -189,16 +189,16 @@ class FitRun(ABC):
         self,
         header: dict[str, Any],
         arrays: dict[str, np.ndarray],
-        rebuilt: Callable[[dict[str, Any], dict[str, np.ndarray]], Parts],
+        restored: Callable[[dict[str, Any], dict[str, np.ndarray]], Parts],
     ) -> None:
-        """Write a checkpoint, from which `rebuilt` can restore the run; see `kalprox.model_file.write`.
+        """Write a checkpoint, from which `restored` can restore the run; see `kalprox.model_file.write`.
 
         If a source has changed it raises instead: the rows before it would be those of another source.
         """
         self.job.table.check_unchanged()
         counts = {"read": self.read, "number": self.number}
         state = {"account": asdict(self.record), "quarantine": self.quarantine.state(), **counts}
-        self.checkpoint.save(self.identity, {**header, "state": state}, arrays, rebuilt)
+        self.checkpoint.save(self.identity, {**header, "state": state}, arrays, restored)
 
     def count(self, read: int, number: int) -> None:
         """Count rows that pass `number` has read."""
@@ -305,7 +305,7 @@ class StreamingRun(FitRun):
             learner.release_rows()
         header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
         held = {} if self.log is None else {"held_places": self.log.places}
-        self.save({**header, **held, "cursor": asdict(cursor)}, arrays, partial(TableModel.rebuilt, file))
+        self.save({**header, **held, "cursor": asdict(cursor)}, arrays, partial(rebuilt, TableModel.from_parts, file))
         return True
 
     def score(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from kalprox.base.text import csv_line
 from kalprox.calibration import Changes
 from kalprox.jobs.checkpoint import Checkpoint
-from kalprox.jobs.model import TableModel, check_memory
+from kalprox.jobs.model import TableModel, check_memory, rebuilt
 from kalprox.jobs.predict import output_names
 from kalprox.jobs.record import DataQuality, FitRecord, history_sums
 from kalprox.jobs.run import Progress, check_columns
@@ -432,7 +432,7 @@ class StreamRun:
             if not self.job.samples and self.learner.belief.predicts:
                 self.learner.release_rows()
             state = StreamState(self.model(), self.position, self.counts, self.pending, self.quarantine.state())
-            self.checkpoint.save(self.job.identity, *state.parts(), partial(StreamState.rebuilt, file))
+            self.checkpoint.save(self.job.identity, *state.parts(), partial(rebuilt, StreamState.restored, file))
         self.saved_at, self._saved_time = self.position.row, time.monotonic()
         return True
 

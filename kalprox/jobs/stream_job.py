@@ -122,12 +122,6 @@ class StreamState:
         quarantine = checked_state(said["state"], model.columns)[3]
         return cls(model, position, counts, pending, quarantine)
 
-    @classmethod
-    def rebuilt(cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
-        """Return the parts of the state that these parts describe, to be compared; see `kalprox.model_file.write`."""
-        parts, own = cls.restored(file, header, arrays, try_out=False).parts()
-        return {**header, **parts}, own
-
 
 @dataclass(frozen=True)
 class StreamEnd:
