@@ -100,7 +100,7 @@ class StreamInput:
         how = Reading(format=format or "csv", delimiter=delimiter, max_record=max_record, stdin=io.BytesIO(head))
         opened = how.open(STDIN)
         assert isinstance(opened, CsvReader)
-        header, begin = opened.header()
+        header, begin = opened.header
         self.style = Style(header, opened.delimiter, Notation(**marks))
         self.records.split_by(opened.delimiter)
         self._header = head[:begin]

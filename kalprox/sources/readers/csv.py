@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,6 @@ class CsvReader(TextReader):
             )
         self.default = "\t" if self.format.startswith("tsv") else ","
         self.delimiter = delimiter or self.default  # until the header has been read
-        self._header: tuple[list[str] | None, int] | None = None
 
     @property
     def records(self) -> CsvRecords:
@@ -91,28 +91,26 @@ class CsvReader(TextReader):
     @property
     def found(self) -> tuple[str, ...]:
         """The delimiter and the encoding, where they were found and are not the default; see `Reader`."""
-        self.header()
-        delimiter = (
-            () if self.delimiter == (self.reading.delimiter or self.default) else (f"delimiter {self.delimiter!r}",)
-        )
-        return delimiter + super().found
+        encoding = super().found  # which reads the header
+        usual = self.delimiter == (self.reading.delimiter or self.default)
+        return encoding if usual else (f"delimiter {self.delimiter!r}", *encoding)
 
     @property
     def empty(self) -> bool:
         """Whether the file has nothing but newlines."""
-        return self.header()[0] is None
+        return self.header[0] is None
 
     def names(self) -> list[str] | None:
         """The names in the header; None for an empty file."""
-        return self.header()[0]
+        return self.header[0]
 
+    @cached_property
     def header(self) -> tuple[list[str] | None, int]:
         """The names of the columns (None for an empty file), and the offset of the first row."""
-        if self._header is None:
-            self.text.open(again=True)
-            self._header = self._read_header()
-            self.text.close()
-        return self._header
+        self.text.open(again=True)
+        found = self._read_header()
+        self.text.close()
+        return found
 
     def _read_header(self) -> tuple[list[str] | None, int]:
         held, start = b"", 0
@@ -183,7 +181,7 @@ class CsvReader(TextReader):
         return self._blocks(wanted, start, sha256, again=False)
 
     def _blocks(self, wanted: Wanted, start: int, sha256: str | None, *, again: bool) -> Iterator[RawBlock]:
-        header, first_row = self.header()
+        header, first_row = self.header
         if header is None:
             return
         check_names(self.name, header, wanted.names)

@@ -33,13 +33,9 @@ class JsonReader(TextReader):
     kind = "JSON lines"
     text_may_be_number = False
 
-    @property
+    @cached_property
     def empty(self) -> bool:
         """Whether the file has no bytes."""
-        return self._empty
-
-    @cached_property
-    def _empty(self) -> bool:
         self.text.open(again=True)
         found = not self.text.read(1)
         self.text.close()

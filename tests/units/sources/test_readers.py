@@ -74,7 +74,7 @@ def ends_of_chunks(data, size, max_record=64):
     """Where the chunks end, and their faults. Of sizes with the same ends, and so the same chunks, one is tested."""
     reader = opened(CsvReader, data, delimiter=",", chunk_bytes=size, max_record=max_record)
     try:
-        start = reader.header()[1]
+        start = reader.header[1]
     except SourceError:
         return ()
     reader.text.open()
