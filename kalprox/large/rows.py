@@ -10,7 +10,7 @@ however many parameters there are. The rows are then folded as they are linearis
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -18,7 +18,7 @@ import scipy.sparse
 from kalprox.algorithms.state import guessed_numbers, warn_of_outliers
 from kalprox.base.arrays import Array
 from kalprox.large.conjugate_gradients import Operator, Product, conjugate_gradients
-from kalprox.large.information import Structured, piece_rows
+from kalprox.large.information import Structured, Weighed, piece_rows
 from kalprox.large.low_rank import PlusLowRank, cross
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.base import Learned
@@ -34,42 +34,10 @@ _TINY = float(np.finfo(float).tiny)
 _VAGUE = 20.0  # the variance of a predictor from which on its row says nothing about a dispersion
 
 
-class Rows(NamedTuple):
-    """Rows of a linear predictor.
-
-    Attributes
-    ----------
-    D : array or CSR matrix of shape (b, d)
-    y, weights, counts, offset : arrays of shape (b,)
-        The targets, the weights of their losses, how many rows each row is, and what is added to its predictor.
-    """
-
-    D: Any
-    y: Array
-    weights: Array
-    counts: Array
-    offset: Array
-
-    def outputs(self, theta: Array) -> Array:
-        """Return the predictors at theta."""
-        return np.asarray(self.D @ theta) + self.offset
-
-    def pieces(self, length: int) -> Iterator["Rows"]:
-        """Yield the rows in pieces of up to `length`."""
-        for i in range(0, len(self.y), length):
-            yield Rows(*(a[i : i + length] for a in self))
-
-
-class LearnedRows(NamedTuple):
-    """What is known after some rows, and whether the minimiser was found for all pieces of them."""
-
-    data: Structured
-    learned: Learned | None
-    converged: bool
-
-
-def learn_rows(data: Structured, given: Likelihood, learned: Learned | None, rows: Rows) -> LearnedRows:
-    """Return what is known after rows, which are taken in pieces of up to 256.
+def learn_rows(
+    data: Structured, given: Likelihood, learned: Learned | None, rows: Weighed, offset: Array
+) -> tuple[Structured, Learned | None, bool]:
+    """Return what is known after rows, and whether the minimiser was found for all pieces of them, of up to 256 rows.
 
     The mean after a piece is the minimiser of its loss and of what was known before it. The parameter of the likelihood
     is learned from how each piece was predicted.
@@ -82,35 +50,40 @@ def learn_rows(data: Structured, given: Likelihood, learned: Learned | None, row
         With one output for each row, as it was given: it says what is learned.
     learned : Learned or None
         What is known of its parameter.
-    rows : Rows
+    rows : Weighed
         Of positive weight.
+    offset : array of shape (b,)
+        What is added to the predictor of each row.
 
     Returns
     -------
-    LearnedRows
+    data : Structured
+    learned : Learned or None
+    converged : bool
     """
     if learned is None and given.parameter is not None:
-        f = rows.outputs(data.mean)
-        learned = guessed_numbers(given, lambda one: one.sums(rows.y, f, 0 * f, rows.counts))
+        f = np.asarray(rows.D @ data.mean) + offset
+        learned = guessed_numbers(given, lambda one: one.sums(rows.targets, f, 0 * f, rows.counts))
     before, converged, length = learned, True, _PIECE
     if not scipy.sparse.issparse(rows.D):
         length = max(min(length, _BYTES // (8 * data.d)), piece_rows(data.rank))
-    for piece in rows.pieces(length):
+    for i in range(0, len(offset), length):
+        piece = Weighed(*(a[i : i + length] for a in rows))
         likelihood = given if learned is None else learned.likelihood(given)
-        data, f, variance, good = _learn_piece(data, likelihood, piece)
+        data, f, variance, good = _learn_piece(data, likelihood, piece, offset[i : i + length])
         if learned is not None:
             counts = piece.counts if likelihood.majorizes else np.where(variance < _VAGUE, piece.counts, 0.0)
             with np.errstate(all="ignore"):
-                learned = learned.plus(given, likelihood.sums(piece.y, f, variance, counts), None)
+                learned = learned.plus(given, likelihood.sums(piece.targets, f, variance, counts), None)
         converged &= good
     if learned is not None and before is not None:
         warn_of_outliers(given, before, learned)
-    return LearnedRows(data, learned, converged)
+    return data, learned, converged
 
 
 @np.errstate(all="ignore")  # a step that overflows is halved
 def minimiser(
-    data: Structured, before: Structured, shift: Array | None, likelihood: Likelihood, rows: Rows
+    data: Structured, before: Structured, shift: Array | None, likelihood: Likelihood, rows: Weighed, offset: Array
 ) -> tuple[Array, bool]:
     """Return the minimiser of the loss of rows and of what was known before them, and whether it was found.
 
@@ -124,8 +97,9 @@ def minimiser(
     shift : array of shape (d,) or None
         How far the centre of the columns has moved since `before`; None if there is no intercept, or it has not moved.
     likelihood : Likelihood
-    rows : Rows
+    rows : Weighed
         Of positive weight.
+    offset : array of shape (b,)
     """
     D, w, everywhere = rows.D, rows.weights, np.ones(data.d, bool)
     apply, mean, precisions = _with_correlations(before, D, w), before.mean, 1 / data.variances()
@@ -140,7 +114,7 @@ def minimiser(
     def beyond(theta: Array) -> Any:
         return (theta - mean) @ apply(theta - mean) / 2
 
-    return _newton(likelihood, rows, data.mean, rows.outputs, beyond, step, _GOOD)
+    return _newton(likelihood, rows, data.mean, lambda theta: D @ theta + offset, beyond, step, _GOOD)
 
 
 def _with_correlations(before: Structured, D: Any, weights: Array) -> Product:
@@ -186,10 +160,12 @@ def moved_intercept(theta: Array, shift: Array) -> Array:
     return theta
 
 
-def _learn_piece(data: Structured, likelihood: Likelihood, rows: Rows) -> tuple[Structured, Array, Array, bool]:
+def _learn_piece(
+    data: Structured, likelihood: Likelihood, rows: Weighed, offset: Array
+) -> tuple[Structured, Array, Array, bool]:
     """Return the information after a piece, its outputs before it, their variances, and whether the search ended."""
     with np.errstate(all="ignore"):  # a step that overflows is halved
-        f, G = rows.outputs(data.mean), _products(data.precision, rows.D)
+        f, G = np.asarray(rows.D @ data.mean) + offset, _products(data.precision, rows.D)
         if not (np.isfinite(f).all() and np.isfinite(G).all()):
             raise ValueError("The rows are too large for float64: their squares overflow. Scale the columns down.")
         c = np.zeros(len(f))
@@ -199,14 +175,14 @@ def _learn_piece(data: Structured, likelihood: Likelihood, rows: Rows) -> tuple[
         at = f + G @ c
         variance = np.maximum(G.diagonal(), 0.0) * float(likelihood.unit)
         if likelihood.majorizes:  # what rows add to the information is not what a step descends with
-            steps, curvature = likelihood.matched(rows.y, at, variance)
+            steps, curvature = likelihood.matched(rows.targets, at, variance)
         else:
-            slope, curvature = likelihood.expand(rows.y, at)
+            slope, curvature = likelihood.expand(rows.targets, at)
             curvature = np.maximum(curvature, _TINY)
             steps = -slope / curvature
     if not np.isfinite(at + steps).all():
         raise ValueError("The loss of a row has no finite value or slope at the estimate: the rows are rejected.")
-    new = data.fold(rows.D, at + steps - rows.offset, rows.weights * curvature, rows.counts)
+    new = data.fold(rows.D, at + steps - offset, rows.weights * curvature, rows.counts)
     right = np.asarray(rows.D.T @ c)
     move = data.solve(right)
     move = move + data.solve(right - data.apply(move))  # a weak prior leaves few digits to the first solution
@@ -223,7 +199,7 @@ def _products(P: PlusLowRank, D: Any) -> Array:
     return (G.toarray() if scipy.sparse.issparse(G) else G) - P.inner(t) @ t.T
 
 
-def _minimiser(likelihood: Likelihood, rows: Rows, f0: Array, G: Array, c: Array) -> tuple[Array, bool]:
+def _minimiser(likelihood: Likelihood, rows: Weighed, f0: Array, G: Array, c: Array) -> tuple[Array, bool]:
     """Return c of the minimiser of the loss of rows plus 1/2 c'Gc, where f = f0 + G c, and whether it was found.
 
     At the minimiser c + w loss'(f) is zero.
@@ -239,7 +215,7 @@ def _minimiser(likelihood: Likelihood, rows: Rows, f0: Array, G: Array, c: Array
 
 def _newton(
     likelihood: Likelihood,
-    rows: Rows,
+    rows: Weighed,
     at: Array,
     outputs: Callable[[Array], Array],
     beyond: Callable[[Array], Any],
@@ -261,10 +237,10 @@ def _newton(
     """
 
     def objective(at: Array) -> Any:
-        return rows.weights @ likelihood.loss(rows.y, outputs(at)) + beyond(at)
+        return rows.weights @ likelihood.loss(rows.targets, outputs(at)) + beyond(at)
 
     def steps(at: Array) -> Iterator[tuple[Array, Any]]:
-        slope, *bends = _slope_and_bends(likelihood, rows.y, outputs(at))
+        slope, *bends = _slope_and_bends(likelihood, rows.targets, outputs(at))
         return (step(at, slope, bend) for bend in bends)
 
     at, length, _ = damped(objective, steps, at, close)

@@ -16,9 +16,9 @@ from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of
 from kalprox.large.block_diagonal import BlockDiagonal
 from kalprox.large.diagonal_rows import DiagonalFilter
-from kalprox.large.information import Structured, StructuredPosterior, noise_of, piece_rows
+from kalprox.large.information import Structured, StructuredPosterior, Weighed, noise_of, piece_rows
 from kalprox.large.low_rank import PlusLowRank, StructuredFactor
-from kalprox.large.rows import Rows, learn_rows, minimiser, moved_intercept
+from kalprox.large.rows import learn_rows, minimiser, moved_intercept
 from kalprox.learning.belief import Belief, Facts
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.errors import Estimate
@@ -136,7 +136,7 @@ class StructuredState(Core):
             inputs = state.fixed.rows(block.X, block.offset)
             data = state.data.fold(inputs, block.y, block.weights, settings.counts(block.weights))
         else:
-            data, about["learned"], converged = learn_rows(state.data, likelihood, self.learned, state._rows(block))
+            data, about["learned"], converged = learn_rows(state.data, likelihood, self.learned, *state._rows(block))
             if not converged:
                 about |= {"fit_converged": False, "message": _NOT_FOUND}
         found = replace(state, data=data, **about)
@@ -184,7 +184,7 @@ class StructuredState(Core):
         if learned:
             rows = self._rows(counting(Block(batch.X, batch.y, batch.weights, offset=batch.offset)))
             shift = None if self.fixed is before.fixed else before._shift(self.fixed.center)
-            theta, converged = minimiser(self.data, before.data, shift, self.belief.likelihood, rows)
+            theta, converged = minimiser(self.data, before.data, shift, self.belief.likelihood, *rows)
             about: dict[str, Any] = {} if converged else {"fit_converged": False, "message": _NOT_FOUND}
             return replace(self, data=replace(self.data, mean=theta), **about)
         if isinstance(batch, Block):
@@ -192,13 +192,12 @@ class StructuredState(Core):
         fitted, _ = self.fit(self.settings, batch, self)
         return replace(fitted, seen=self.seen)
 
-    def _rows(self, block: Block) -> Rows:
-        """Return the inputs of the predictor in a block of rows of positive weight."""
-        inputs, ones = self.fixed.rows(block.X, block.offset), np.ones(len(block))
-        weights, counts = (ones if a is None else a for a in (block.weights, self.settings.counts(block.weights)))
-        if block.offset is None:
-            return Rows(inputs, block.y, weights, counts, 0 * ones)
-        return Rows(inputs[:, : self.fixed.size], block.y, weights, counts, block.offset)
+    def _rows(self, block: Block) -> tuple[Weighed, Array]:
+        """Return the inputs of the predictor in a block of rows of positive weight, and the offsets of the rows."""
+        inputs, counts = self.fixed.rows(block.X, block.offset), self.settings.counts(block.weights)
+        offset = np.zeros(len(block)) if block.offset is None else block.offset
+        inputs = inputs if block.offset is None else inputs[:, : self.fixed.size]
+        return Weighed.of(inputs, block.y, block.weights, counts, None), offset
 
     def _next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.

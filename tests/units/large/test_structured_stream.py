@@ -9,7 +9,8 @@ from pairwise import product
 from scipy.optimize import minimize
 
 from kalprox import KalproxClassifier, KalproxRegressor, model_file
-from kalprox.large.rows import Rows, learn_rows
+from kalprox.large.information import Weighed
+from kalprox.large.rows import learn_rows
 from kalprox.learning.saving import plain_setting
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Huber, Poisson, Student
@@ -57,12 +58,12 @@ def test_the_mean_after_a_piece_is_the_minimiser(likelihood, structure, sparse):
     def objective(theta):
         return w @ likelihood.loss(y, D @ theta + offset) + (theta - m) @ P @ (theta - m) / 2
 
-    rows = Rows(scipy.sparse.csr_matrix(D) if sparse else D, y, w, w, offset)
-    found = learn_rows(before, likelihood, None, rows)
-    assert found.converged
+    rows = Weighed(scipy.sparse.csr_matrix(D) if sparse else D, y, w, w, w)
+    found, _, converged = learn_rows(before, likelihood, None, rows, offset)
+    assert converged
     best = minimize(objective, m, method="BFGS", options={"gtol": 1e-9, "maxiter": 1000})
     # the scale is given, so that the spread of a robust loss is all that is learned
-    np.testing.assert_allclose(found.data.mean, best.x, atol=2e-5 if likelihood.majorizes else 1e-6)
+    np.testing.assert_allclose(found.mean, best.x, atol=2e-5 if likelihood.majorizes else 1e-6)
 
 
 def test_a_stream_with_all_directions_is_the_recursion_of_dense_matrices():
