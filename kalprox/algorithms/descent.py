@@ -4,7 +4,7 @@ The parameter of a likelihood, such as the scale of good rows, moves in turn wit
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ class Triangle(NamedTuple):
     """The quadratic function 1/2 p'Hp - b'p of a step p: the change of the loss, and of a prior, to second order.
 
     Here it is 1/2 ||R p - z||^2 up to a constant, with a triangle R of shape (d, d). Without a matrix it is
-    `kalprox.large.refinement.Products`, which has the same methods.
+    `kalprox.large.refinement.Products`, which has the same methods but `bent`.
     """
 
     R: Array
@@ -113,8 +113,7 @@ class Point(NamedTuple):
     @property
     def rounding(self) -> float:
         """The rounding error of the objective: that of a residual e is eps |h|, so that of rss is 2 eps |e| |h|."""
-        rounding: float = self.eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
-        return rounding
+        return float(self.eps * ((self.rss * self.size) ** 0.5 + abs(self.objective)))
 
 
 class Reading(NamedTuple):
@@ -127,27 +126,24 @@ class Reading(NamedTuple):
     var: Array
 
 
+@dataclass(eq=False)
 class Problem:
     """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far.
 
     `watch` is called with the number of passes made and None, for that of all passes, when another one begins.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        likelihood: Likelihood,
-        regularizer: Regularizer,
-        source: MappedSource,
-        prior: Information | None,
-        watch: Callable[[int, None], None] = lambda done, total: None,
-    ) -> None:
-        self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
-        self.given = likelihood  # `likelihood` has the parameter that this one learns, once it is known
-        self.before = prior
-        self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
-        self.passes, self.watch = 0, watch
-        self.products = 0  # with the Jacobian or its transpose, each a pass, where there is no matrix
+    model: Model
+    likelihood: Likelihood
+    regularizer: Regularizer
+    source: MappedSource
+    before: Information | None  # the prior
+    watch: Callable[[int, None], None] = lambda done, total: None
+
+    def __post_init__(self) -> None:
+        self.given = self.likelihood  # `likelihood` has the parameter that this one learns, once it is known
+        self.prior = None if self.before is None else (np.asarray(self.before.R), np.asarray(self.before.z))
+        self.passes = self.products = 0  # products are with the Jacobian or its transpose, where there is no matrix
 
     def count_pass(self) -> None:
         """Count a pass, which begins, and report the number of passes."""
@@ -223,21 +219,15 @@ class Problem:
         """
         if (point := self.at(np.zeros_like(theta))) is None:
             return None
-        point = self._moved(point)
-        return point, steps_left(self, point, point.local.scales())
-
-    def _moved(self, point: Point) -> Point:
-        """Return the point after one undamped step, without a pass; exact for a linear h."""
-        local, shift = point.local, self.step(point)
+        local, theta = point.local, self.step(point)
         assert point.information is not None
-        theta = point.theta + shift
-        information = about(point.information, -shift)
+        information = about(point.information, -theta)
         before = 0.0 if self.prior is None else float(((self.prior[1] - self.prior[0] @ theta) ** 2).sum())
         rss = float(information.residual(np.zeros_like(theta)))
-        local = Triangle(local.R, local.z - local.R @ shift)
-        return point._replace(
-            theta=theta, local=local, information=information, loss=rss / 2, rss=rss, prior=before, g=self.g(theta)
-        )
+        local = Triangle(local.R, local.z - local.R @ theta)
+        point = point._replace(theta=theta, local=local, information=information, g=self.g(theta))
+        point = point._replace(loss=rss / 2, rss=rss, prior=before)
+        return point, steps_left(self, point, local.scales())
 
     def predicted(self, point: Point, p: Array) -> float:
         """Return the decrease of (1) that the linearisation predicts for theta + p."""

@@ -60,9 +60,6 @@ class Products(NamedTuple):
     def pulled(self, pull: Array) -> "Products":
         return Products(self.H, self.b - pull)
 
-    def bent(self, E: Array) -> "Products":
-        raise TypeError("What the linearisation leaves out of the Hessian is not known without a matrix.")
-
     def step(self, g: Regularizer, theta: Array, accuracy: float) -> Array:
         return minimise(self.H, self.b, g, theta, accuracy)
 
