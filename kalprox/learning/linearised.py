@@ -18,7 +18,7 @@ from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.innovations import Innovations, in_stds, may_overflow
 from kalprox.learning.linearised_belief import SEPARATED, LinearisedBelief, SeparationWarning
-from kalprox.learning.matched import MatchingFilter, filter_after, followed, matched_innovations
+from kalprox.learning.matched import MatchingFilter, filter_after, matched_innovations
 from kalprox.learning.merging import SIZE, change, distance, in_coordinates, likely_rows, mean_skew, of_moments
 from kalprox.learning.passes import faded_source, fitted_in_passes, refined_path
 from kalprox.learning.path import Path
@@ -139,8 +139,10 @@ class Linearised(Core):
         if live is None:
             return super()._predicted(block, known=known, exact=exact)
         after = self.learn(block)
-        before, matched = live.predict(block.X, block.offset), followed(live, block)
-        if len(matched) < len(block):
+        before = live.predict(block.X, block.offset)
+        try:
+            matched = live.learn_rows(block)
+        except ValueError:
             return after, Innovations.unknown(block.y)
         likelihood, outputs = self.settings.likelihood, self.fixed.outputs
         found = matched_innovations(likelihood, outputs, block.y, np.array(matched), all_rows=exact)

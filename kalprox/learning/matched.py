@@ -98,10 +98,19 @@ class MatchingFilter:
         return np.array([f, leverage, size * step, size])
 
     def learn_rows(self, rows: Block) -> list[Array]:
-        """Learn rows in place, and return what `learn` returns for each; raise a ValueError if one is rejected."""
-        found = followed(self, rows)
-        if len(found) < len(rows.y):
-            raise _rejected(len(found))
+        """Learn rows in place, and return what `learn` returns for each.
+
+        Raise a ValueError if one is rejected; those before it have been learned then.
+        """
+        found: list[Array] = []
+        n = len(rows.y)
+        weights = [1.0] * n if rows.weights is None else rows.weights.tolist()
+        offset = [0.0] * n if rows.offset is None else rows.offset.tolist()
+        for x, y, weight, added in zip(rows.X, rows.y, weights, offset, strict=True):
+            matched = self.learn(x, y, weight, added)
+            if matched is None:
+                raise _rejected(len(found))
+            found.append(matched)
         if self.origin is not None:
             self.is_due = self.is_due or _has_moved(self.origin, rows, np.array(found))
         return found
@@ -180,19 +189,6 @@ class ClassFilter(MatchingFilter):
         parts = [self._outputs(X[start : start + _CHUNK]) for start in range(0, len(X), _CHUNK)]
         f, S = map(np.concatenate, zip(*parts, strict=True))
         return self.likelihood.predict(f, S, _NOISE)
-
-
-def followed(live: MatchingFilter, rows: Block) -> list[Array]:
-    """Let a filter learn rows in place, and return what `learn` returns for each, up to the first that is rejected."""
-    n, found = len(rows.y), []
-    weights = [1.0] * n if rows.weights is None else rows.weights.tolist()
-    offset = [0.0] * n if rows.offset is None else rows.offset.tolist()
-    for x, y, weight, added in zip(rows.X, rows.y, weights, offset, strict=True):
-        matched = live.learn(x, y, weight, added)
-        if matched is None:
-            break
-        found.append(matched)
-    return found
 
 
 def _rejected(row: int) -> ValueError:
@@ -279,7 +275,9 @@ def filter_after(state: ProximalState, design: Design) -> MatchingFilter | None:
     if held is not None and held.rows:
         rows = Block.joined(held.blocks)
         rows = replace(rows, X=rows.X[:, :-1], offset=rows.X[:, -1]) if offsets else rows
-        if len(followed(made, rows)) < len(rows):
+        try:
+            made.learn_rows(rows)
+        except ValueError:
             return None
     root.design, made.origin = design, _origin(state, design)
     return made
