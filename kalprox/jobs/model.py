@@ -66,11 +66,8 @@ def check_memory(columns: int, memory: int, structure: Structure | None = None) 
         has = "this machine has" if address_space() is None else "the limit of this process (ulimit -v) leaves it"
         raise MemoryError(Text.of(f"{text}, and {has} {shown_bytes(there)}. ", fewer))
     if need > max(memory, _SMALL):
-        warnings.warn(
-            f"{text}; the {shown_bytes(memory)} of --memory bound only the rows that are read at a time. {fewer}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        bound = f"{text}; the {shown_bytes(memory)} of --memory bound only the rows that are read at a time. "
+        warnings.warn(Text.of(bound, fewer), RuntimeWarning, stacklevel=2)
 
 
 _FEW_LEVELS = 10  # of which a column of a few rows may have nearly as many
