@@ -479,8 +479,9 @@ class AlphaFamily:
         The coefficients are in units of 1 / scale, and the intercept, which is centred, is zero.
         """
         equations, targets = self.rows.centered, self.rows.information.targets
-        R, z = equations.R, equations.z.reshape(equations.d, -1)
-        thetas, sure = np.empty((len(alphas), *z.shape)), np.zeros(len(alphas), bool)
+        R, z, _ = equations.compact()
+        z = z.reshape(len(R), -1)
+        thetas, sure = np.empty((len(alphas), equations.d, z.shape[1])), np.zeros(len(alphas), bool)
         if self.penalty.follows_l1_path:
             paths, accurate = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
             thetas, sure = np.stack(paths, axis=-1), np.all(accurate, axis=0)
@@ -503,6 +504,10 @@ class AlphaFamily:
         criterion = "log evidence" if self.penalty.selection == "evidence" else "-BIC/2"
         return path.about(criterion=criterion, column_std=self.rows.column_std)
 
+    def _unpenalised_variances(self) -> Array:
+        """Return the variances of theta without a penalty, infinite where the rows do not determine it. O(d^3)."""
+        return np.asarray(self.under(0.0).posterior.factor.variances())
+
     def along_grid(
         self, read: Callable[[Array], list[T]], score: Callable[[T], float], *, coarse: bool = False
     ) -> tuple[Array, list[T]]:
@@ -520,8 +525,8 @@ class AlphaFamily:
         step, eps = grid[1] / grid[0], np.finfo(float).eps
         squares = (R**2).sum(axis=0)
         varies = squares > 0
-        unpenalised = np.asarray(self.under(0.0).posterior.factor.variances())[-len(squares) :]
-        least = _COLLINEAR if np.isinf(unpenalised[varies]).any() else eps
+        collinear = len(R) < varies.sum() or np.isinf(self._unpenalised_variances()[-len(squares) :][varies]).any()
+        least = _COLLINEAR if collinear else eps
         lowest, highest = least * squares.min(initial=np.inf, where=varies), grid[0] / eps
         while True:
             scores = np.array([score(one) for one in found])

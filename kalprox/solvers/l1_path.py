@@ -114,8 +114,7 @@ def l1_path(
 def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np.ndarray:
     """The minimisers of 1/2 ||X u - z||^2 + lam w'|u|; NaN where the path was lost."""
     d = len(w)
-    G, b = product(X.T, X), product(X.T, z)
-    nonzero = _Nonzero(X, G, b)
+    nonzero = _Nonzero(X, product(X.T, z))
     U = np.full((len(lams), d), np.nan)
     done, lam = 0, np.inf
     if not all(nonzero.add(j, 0.0, 0.0) for j in np.flatnonzero(w == 0).tolist()):
@@ -149,14 +148,15 @@ def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np
 
 
 class _Nonzero:
-    """The nonzero coordinates in the order in which they joined, and the Cholesky factor of their part of G.
+    """The nonzero coordinates in the order in which they joined, and the Cholesky factor of their part of G = X'X.
 
-    The factor is packed by columns, so that the factor of the first f coordinates is a leading slice.
+    Only their columns of G are computed. The factor is packed by columns, so that the factor of the first f coordinates
+    is a leading slice.
     """
 
-    def __init__(self, X: np.ndarray, G: np.ndarray, b: np.ndarray) -> None:
+    def __init__(self, X: np.ndarray, b: np.ndarray) -> None:
         d = len(b)
-        self.X, self.G, self.b, self.f = X, G, b, 0
+        self.X, self.b, self.f = X, b, 0
         self._order, self._signs, self._pulls = np.empty(d, int), np.empty(d), np.empty(d)  # j, s, s w
         self._columns, self._gram = np.empty((len(X), d), order="F"), np.empty((d, d), order="F")  # of X and of G
         self._factor, self._solved = np.empty(d * (d + 1) // 2), np.empty((2, d))  # U, U^-T b and U^-T (s w)
@@ -197,7 +197,8 @@ class _Nonzero:
         f = self.f
         row = self._gram[j, :f].copy()
         row = dtpsv(f, self._factor, row, trans=1) if f else row
-        pivot = self.G[j, j] - row @ row
+        column = self.X.T @ self.X[:, j]
+        pivot = column[j] - row @ row
         if pivot < _SMALLEST_PIVOT:
             return False
         pivot = pivot**0.5
@@ -205,7 +206,7 @@ class _Nonzero:
         self._factor[start : start + f], self._factor[start + f] = row, pivot
         before = self._solved[:, :f] @ row
         self._solved[0, f], self._solved[1, f] = (self.b[j] - before[0]) / pivot, (pull - before[1]) / pivot
-        self._columns[:, f], self._gram[:, f] = self.X[:, j], self.G[:, j]
+        self._columns[:, f], self._gram[:, f] = self.X[:, j], column
         self._order[f], self._signs[f], self._pulls[f] = j, sign, pull
         self.f += 1
         return True
