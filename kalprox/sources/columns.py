@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+from scipy.sparse import csr_array, hstack
 
 from kalprox.base.tree import PickledFields
 from kalprox.sources.arrow import is_number, plain
@@ -27,7 +28,7 @@ from kalprox.sources.cells import (
     too_heavy,
 )
 from kalprox.sources.files import SourceError
-from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
+from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_rows
 from kalprox.sources.inference import Inference, encode_classes, infer_features, most_frequent_first, scan_levels
 from kalprox.sources.labels import LevelIndex, in_order
 from kalprox.sources.quarantine import Reason
@@ -501,21 +502,14 @@ class Columns(TableColumns):
 
     def _with_hashed(self, own: np.ndarray, cells: Cells, space: HashedSpace) -> Any:
         """Return X: the columns of their own that features have, and the columns that features share."""
-        found = []
-        for name in self.shared:
-            found.append(hashed_entries(space, name, cells.table.column(name), words=name in self.words))
-            cells.refuse(name, found[-1].faults)
-        cells.note_hashed(" + ".join(self.shared), space.size, np.unique(np.concatenate([one.hashes for one in found])))
-        rows, places, values = (np.concatenate([one[i] for one in found]) for i in range(3))
-        if self.sparse:
-            from scipy.sparse import coo_array, csr_array, hstack
-
-            shape = (len(own), space.size)
-            return hstack([csr_array(own), coo_array((values, (rows, places)), shape=shape)], format="csr")
-        X = np.zeros((len(own), len(self.names)))
-        X[:, : own.shape[1]] = own
-        np.add.at(X, (rows, own.shape[1] + places), values)  # two features of a row may share a column
-        return X
+        columns = {name: cells.table.column(name) for name in self.shared}
+        found = {name: hashed_rows(space, name, a, words=name in self.words) for name, a in columns.items()}
+        for name, one in found.items():
+            cells.refuse(name, one.faults)
+        hashes = np.unique(np.concatenate([one.hashes for one in found.values()]))
+        cells.note_hashed(" + ".join(self.shared), space.size, hashes)
+        X = hstack([csr_array(own), sum(one.X for one in found.values())], format="csr")
+        return X if self.sparse else X.toarray()
 
     def encoded_names(self, feature: str) -> list[str]:
         if feature in self.shared:

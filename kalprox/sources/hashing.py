@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from kalprox.sources.cells import Faults, cell_labels, distinct_cells, faults_of
 from kalprox.sources.files import SourceError
@@ -88,28 +89,25 @@ def check_bits(bits: int, *, sparse: bool = False) -> None:
     )
 
 
-class HashedEntries(NamedTuple):
-    """The entries of rows of a hashed space that come from one column of a table.
+class HashedRows(NamedTuple):
+    """The rows of a hashed space that come from one column of a table.
 
     Attributes
     ----------
-    rows, places, values : array of shape (k,)
-        The row and the column of each entry, and what is added there; an entry may occur twice.
+    X : sparse array of shape (n, number of columns)
     hashes : array of uint64
         Those of the features, each once.
     faults : Faults
         The cells that are missing.
     """
 
-    rows: np.ndarray
-    places: np.ndarray
-    values: np.ndarray
+    X: csr_array
     hashes: np.ndarray
     faults: Faults
 
 
-def hashed_entries(space: HashedSpace, name: str, column: Any, *, words: bool) -> HashedEntries:
-    """Return the entries of a column of a table: a feature for each level, or for each word of a text.
+def hashed_rows(space: HashedSpace, name: str, column: Any, *, words: bool) -> HashedRows:
+    """Return the rows of a column of a table: a feature for each level, or for each word of a text.
 
     Only the cells that differ are hashed. A word counts as often as it occurs in a cell.
 
@@ -124,31 +122,21 @@ def hashed_entries(space: HashedSpace, name: str, column: Any, *, words: bool) -
 
     Returns
     -------
-    HashedEntries
+    HashedRows
     """
     distinct, codes = distinct_cells(column)
-    labels = cell_labels(distinct)
     known: dict[str, int] = {}  # the hashes of the features
-    cells: list[int] = []
-    found: list[int] = []
-    times: list[int] = []
+    found: list[tuple[int, int, int]] = []  # the cell, the hash and the number of times of a feature
     bad: dict[int, Reason] = {}
-    for cell, label in enumerate(labels):
+    for cell, label in enumerate(cell_labels(distinct)):
         if isinstance(label, Reason):
             bad[cell] = label
             continue
         for part, n in (Counter(_WORD.findall(label.lower())) if words else {label: 1}).items():
             if part not in known:
                 known[part] = level_hash(f"{name}={part}")
-            cells.append(cell)
-            found.append(known[part])
-            times.append(n)
-    hashes, counts = np.array(found, np.uint64), np.bincount(codes, minlength=len(labels))
-    order, first = np.argsort(codes, kind="stable"), np.cumsum(counts) - counts  # the rows of each cell in turn
-    each = counts[np.array(cells, int)]  # rows that have the cell of a feature
-    within = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
-    values = np.where(hashes & np.uint64(_SIGN), -1.0, 1.0) * times
-    places = (hashes % np.uint64(space.size)).astype(np.int64)
-    rows = order[np.repeat(first[np.array(cells, int)], each) + within]
-    faults = faults_of(bad, codes)
-    return HashedEntries(rows, np.repeat(places, each), np.repeat(values, each), np.unique(hashes), faults)
+            found.append((cell, known[part], n))
+    cells, hashes, times = np.array(found, np.int64).reshape(-1, 3).T
+    values, places = np.where(hashes & _SIGN, -1.0, 1.0) * times, hashes % space.size
+    of_cells = csr_array((values, (cells, places)), shape=(len(distinct), space.size))
+    return HashedRows(of_cells[codes], np.unique(hashes).astype(np.uint64), faults_of(bad, codes))
