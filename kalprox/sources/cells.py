@@ -47,24 +47,32 @@ def shown(column: Any, at: int) -> str:
 def parse_numbers(column: Any) -> tuple[np.ndarray, Faults]:
     """A column as float64; every cell that is not a finite number, or larger than `LARGEST` in size, is bad."""
     column = plain(column)
-    if column.type == _BYTES:
-        return _from_text(column)
-    values = _float(column)
+    try:
+        values = _float(column)
+    except pa.ArrowInvalid:  # some of its text is no number, or has blanks around it
+        values = np.full(len(column), np.nan)
     if _within(values, LARGEST):
         return values, {}
-    null = to_numpy(column.is_null())
-    return values, {i: Reason.MISSING if null[i] else why_bad(values[i]) for i in _too_large(values)}
+    spelled, missing = np.ones(len(column), bool), to_numpy(column.is_null())
+    if column.type == _BYTES:
+        column = column.fill_null(EMPTY_CELL)
+        good = pc.match_substring_regex(column, NUMBER)
+        spelled, missing = to_numpy(good), to_numpy(pc.is_in(column, MISSING_CELLS))
+        values = np.full(len(column), np.nan)
+        values[spelled] = _float(pc.replace_substring_regex(column.filter(good), _BLANKS, ""))
+
+    def why(i: int) -> Reason:
+        if missing[i]:
+            return Reason.MISSING
+        return why_bad(values[i]) if spelled[i] else why_invalid(column[i].as_py())
+
+    return values, {i: why(i) for i in np.flatnonzero(~(np.abs(values) <= LARGEST)).tolist()}
 
 
 def certainly_exact(column: Any) -> bool:
     """Whether each cell of a column of float64 or booleans is null or below 2^53 in size: not NaN, and not rounded."""
     column = plain(column)
     return _within(to_numpy(column.drop_null() if column.null_count else column), _BELOW_WHOLE)
-
-
-def _too_large(values: np.ndarray) -> list[int]:
-    """The positions of the values that are NaN or larger than `LARGEST` in size."""
-    return np.flatnonzero(~(np.abs(values) <= LARGEST)).tolist()
 
 
 def _within(values: np.ndarray, limit: float) -> bool:
@@ -201,30 +209,6 @@ def _in_days(column: Any) -> np.ndarray:
     if unit == "ns":  # more than 2^53 nanoseconds since 1970: rounded to microseconds, as text is
         ticks, unit = ticks // 1000, "us"
     return ticks / (86_400 * {"s": 1, "ms": 1_000, "us": 1_000_000}[unit])
-
-
-def _from_text(column: Any) -> tuple[np.ndarray, Faults]:
-    try:
-        values = _float(column)
-        if _within(values, LARGEST):
-            return values, {}
-    except pa.ArrowInvalid:
-        pass
-    cells = column.fill_null(EMPTY_CELL)
-    good = pc.match_substring_regex(cells, NUMBER)
-    mask = to_numpy(good)
-    values = np.full(len(cells), np.nan)
-    values[mask] = _float(pc.replace_substring_regex(cells.filter(good), _BLANKS, ""))
-    if not (at := _too_large(values)):
-        return values, {}
-    missing = to_numpy(pc.is_in(cells, MISSING_CELLS))
-
-    def why(i: int) -> Reason:
-        if mask[i]:
-            return why_bad(values[i])
-        return Reason.MISSING if missing[i] else why_invalid(cells[i].as_py())
-
-    return values, {i: why(i) for i in at}
 
 
 def why_invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
