@@ -87,10 +87,8 @@ class FormulaColumns(TableColumns):
             raise formula_error("must have at least one term besides the intercept, and levels for each factor.")
         there = {*self.numeric, *self.dates}
         for factor in self._factors:
-            used = {*factor.numbers, *(() if factor.lookup is None else (factor.lookup,))}
-            if not used <= there | (set(self.levels) if factor.lookup else set()) or not set(factor.levels) <= set(
-                self.levels
-            ):
+            described = there >= set(factor.numbers) and self.levels.keys() >= set(factor.levels)
+            if not described or not {factor.lookup} <= {*there, *self.levels, None}:
                 raise formula_error(f"must have columns that are described; got {factor.text!r}.")
             if factor.reference is not None and factor.reference not in self.levels[factor.levels[0]]:
                 known = ", ".join(map(repr, self.levels[factor.levels[0]][:20]))

@@ -1,6 +1,7 @@
 """The weights of rows: what they mean, how they fade as later rows come, and the times of rows."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,10 +33,8 @@ def time_numbers(times: Any, n: int) -> Array:
     if values.dtype.kind == "O" and all(isinstance(one, datetime) for one in values.ravel()):
         values = np.array([_utc(one) for one in values.ravel()], "datetime64[us]").reshape(values.shape)
     if values.dtype.kind in "UO":
-        try:
+        with suppress(TypeError, ValueError):  # which says so below
             values = values.astype("datetime64[us]") if values.dtype.kind == "U" else values.astype(float)
-        except (TypeError, ValueError):
-            raise ValueError(f"times must be numbers, or dates as in ISO 8601; got {times!r}.") from None
     if values.dtype.kind == "M":
         values = (values - np.datetime64(0, "D")) / _DAY
     if values.dtype.kind not in "fiu":
