@@ -171,6 +171,11 @@ class LiveRows:
         return self._scored
 
     @property
+    def after(self) -> State:
+        """The state after the rows, to be read."""
+        return self.scored()[0]
+
+    @property
     def rows(self) -> Block:
         """The rows, which stay as they are when the memory of the buffer is used again."""
         return replace(self.buffer.copy().block, times=None)
@@ -247,6 +252,7 @@ class RecentRows(LiveRows):
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
         self._base: tuple[int, Exact] = 0, self.core  # after as many of the rows: where the filter was looked at last
         self._tracked: tuple[int, Quantiles] | None = None  # after as many of the rows
+        self._read: tuple[Any, State] | None = None  # what `scored` returned, and `after`
 
     @property
     def are_alone(self) -> bool:
@@ -412,6 +418,18 @@ class RecentRows(LiveRows):
                 self._scored = state.learn(block), None
         return self._scored
 
+    @property
+    def after(self) -> State:
+        """The state after the rows, to be read: a search for its estimate begins at that before them."""
+        found, core = self.scored(), self.core
+        if core.filter_serves == math.inf or core.chooses_alpha or not core.predicts:
+            return found[0]
+        if self._read is None or self._read[0] is not found:
+            begin = core.belief.posterior.mean
+            theta = begin.reshape(len(begin), -1)
+            self._read = found, found[0].with_core(lambda after: after.beginning(theta))  # type: ignore[attr-defined]
+        return self._read[1]
+
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows; a reading after each batch tracks each row once."""
         buffer = self.buffer
@@ -427,7 +445,7 @@ class RecentRows(LiveRows):
         return quantiles
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__() | {"_tracked": None, "_base": (0, self.core)}
+        state = super().__getstate__() | {"_tracked": None, "_read": None, "_base": (0, self.core)}
         return {name: value for name, value in state.items() if name not in ("scorer", "exact", "_room", "_is_wide")}
 
 

@@ -290,7 +290,7 @@ class Buffered:
     def state(self) -> State:
         """The state after all rows."""
         assert self.folded is not None, "nothing has been learned yet"
-        return self._rows.scored()[0] if self._rows else self.folded
+        return self._rows.after if self._rows else self.folded
 
     @property
     def tracking(self) -> Tracking:

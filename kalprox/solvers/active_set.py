@@ -357,23 +357,14 @@ class Groups(Blocks):
         return new
 
     def _to_zero(self, u: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Move along a direction p without curvature to the first group that makes the objective rise by vanishing.
-
-        Along p each group only grows or shrinks, and the objective is linear between the points where groups vanish.
-        """
-        norms = self._norms(u)
-        rate = np.bincount(self.block_of, u * p, len(self.blocks)) / np.where(norms > 0, norms, 1)
-        shrinks = np.flatnonzero((self.w > 0) & (norms > 0) & (rate < 0))
-        at = -norms[shrinks] / rate[shrinks]
-        order = np.argsort(at, kind="stable")
-        slopes = self._slope(u) @ p + np.cumsum((-2 * self.w[shrinks] * rate[shrinks])[order])
-        turns = np.flatnonzero(slopes >= 0)
-        if len(turns) == 0:  # the function is bounded below: a descent without end is rounding error
+        """Move along a direction p, in which the objective falls without curvature, until a group vanishes."""
+        norms, rate = self._norms(u), np.bincount(self.block_of, u * p, len(self.blocks))  # of half the squared norms
+        shrinks = (self.w > 0) & (rate < 0)
+        if not shrinks.any():  # the function is bounded below: a descent without end is rounding error
             return u
-        last = order[turns[0]]
-        new: np.ndarray = u + at[last] * p
-        new[self.block_of == shrinks[last]] = 0
-        return new
+        at = np.where(shrinks, norms**2 / np.where(shrinks, -rate, 1), np.inf)
+        first = int(np.argmin(at))
+        return np.where(self.block_of == first, 0.0, u + at[first] * p)
 
 
 def _shrink(e: np.ndarray, target: np.ndarray, w: float) -> np.ndarray:
