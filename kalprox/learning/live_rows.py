@@ -159,16 +159,18 @@ class LiveRows:
 
     def scored(self) -> tuple[State, Innovations | None]:
         """Return the state after the rows, and their innovations if they are needed."""
-        if not len(self):
-            return self.state, None
         if self._scored is None:
-            self.following()
-            after, found = self.state.after_filter(self.filter, self.rows, self._found)
-            for first, errors in self._issued.items():
-                if found is not None:
-                    found.issued[first : first + len(errors)] = errors
-            self._scored = after, found
+            self._scored = self._folded() if len(self) else (self.state, None)
         return self._scored
+
+    def _folded(self) -> tuple[State, Innovations | None]:
+        """Return the state after one row or more, and their innovations if they are needed."""
+        self.following()
+        after, found = self.state.after_filter(self.filter, self.rows, self._found)
+        for first, errors in self._issued.items():
+            if found is not None:
+                found.issued[first : first + len(errors)] = errors
+        return after, found
 
     @property
     def after(self) -> State:
@@ -403,20 +405,11 @@ class RecentRows(LiveRows):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def scored(self) -> tuple[State, Innovations | None]:
-        """Return the state after the rows, and their innovations if they are needed.
-
-        The rows of a long stream are predicted now, by its scorer, since that served for all of them.
-        """
-        if self._scored is None:
-            state, block = self.state, self.buffer.block
-            if not self.buffer:
-                self._scored = state, None
-            elif self.settings.needs_innovations:
-                self._scored = state.step(block, self.buffer.innovations if self.exact else None)
-            else:
-                self._scored = state.learn(block), None
-        return self._scored
+    def _folded(self) -> tuple[State, Innovations | None]:
+        """What `LiveRows` says; the rows of a long stream are predicted now, by its scorer, which served for all."""
+        if self.settings.needs_innovations:
+            return self.state.step(self.buffer.block, self.buffer.innovations if self.exact else None)
+        return self.state.learn(self.buffer.block), None
 
     @property
     def after(self) -> State:
