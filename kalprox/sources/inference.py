@@ -30,7 +30,7 @@ from kalprox.sources.prefetch import parsers
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import Reading
 from kalprox.sources.readers.base import Wanted, check_names
-from kalprox.sources.readers.notation import PLAIN, Likeness, Notation, likeness
+from kalprox.sources.readers.notation import Likeness, likeness
 
 MOST_CLASSES = 100
 _SHOWN = 5  # classes that a message names
@@ -216,17 +216,11 @@ class FirstRows:
         The rows, as they are in the file.
     text_may_be_number : bool
         Whether the format stores numbers as text, so that a column of text may be one of numbers.
-    notation : Notation
-        The marks in numbers that are written as text.
-    samples : bool
-        Whether error messages may contain values of cells.
     """
 
     file: str
     table: Any
     text_may_be_number: bool
-    notation: Notation = PLAIN
-    samples: bool = True
 
 
 def _nothing(text: str) -> None:
@@ -331,7 +325,7 @@ class Inference(Reading):
             if table is not None and table.num_rows:
                 check_names(str(file), table.column_names, names or needed)
                 check_names(str(file), table.column_names, self.exclude if there is None else ())
-                return FirstRows(str(file), table, opened.text_may_be_number, self.notation, self.samples)
+                return FirstRows(str(file), table, opened.text_may_be_number)
         raise SourceError(f"There are no rows in {', '.join(str(file) for file in self.files)[:500]}.")
 
 
@@ -365,13 +359,13 @@ def infer_features(
         The columns of the target.
     """
     file, table = first.file, first.table
-    time_is_date = _holds_dates(first, inference.time)
+    time_is_date = _holds_dates(inference, first)
     check_names(file, features, [*categorical, *dates])
     others = (inference.weight, inference.offset, inference.exposure, None if time_is_date else inference.time)
     for name in [*([] if inference.classes else target), *(name for name in others if name is not None)]:
-        if (kind := _kind(first, name)) != "number":
+        if (kind := _kind(inference, first, name)) != "number":
             like = _likeness(first, name) if kind == "text" else None
-            holds = f"{kind}." if like is None else like.text(samples=first.samples)
+            holds = f"{kind}." if like is None else like.text(samples=inference.samples)
             remedy = ""
             if like is None and name in target and _can_be_levels(table.column(name)):
                 remedy = worded(
@@ -386,7 +380,7 @@ def infer_features(
     for name in features:
         if name in dates:
             continue
-        kind = "text" if name in categorical and _can_be_levels(table.column(name)) else _kind(first, name)
+        kind = "text" if name in categorical and _can_be_levels(table.column(name)) else _kind(inference, first, name)
         if kind == "number":
             numeric.append(name)
             if pa.types.is_boolean(plain(table.column(name)).type):
@@ -394,7 +388,7 @@ def infer_features(
         elif kind == "text":
             given = categorical.get(name)
             if name not in categorical and (like := _likeness(first, name)):
-                holds = Text.of(f"{file}: column {name!r} holds ", like.text(samples=first.samples))
+                holds = Text.of(f"{file}: column {name!r} holds ", like.text(samples=inference.samples))
                 use, leave = parameter("categorical", name), parameter("exclude", name)
                 raise SourceError(
                     Text.of(holds, " If they are levels, use ", use, "; to leave the column out, ", leave, ".")
@@ -416,11 +410,11 @@ def infer_features(
     return FeatureKinds(levels, kinds | roles | {"time_is_date": time_is_date})
 
 
-def _holds_dates(first: FirstRows, name: str | None) -> bool:
+def _holds_dates(inference: Inference, first: FirstRows) -> bool:
     """Whether most cells of the column of the times are dates; raise SourceError unless they are dates or numbers."""
-    if name is None:
+    if (name := inference.time) is None:
         return False
-    if (kind := _kind(first, name)) not in ("number", "date"):
+    if (kind := _kind(inference, first, name)) not in ("number", "date"):
         raise SourceError(f"{first.file}: column {name!r} must hold times, numbers or dates; it holds {kind}.")
     return kind == "date"
 
@@ -434,7 +428,7 @@ def _likeness(first: FirstRows, name: str) -> Likeness | None:
     return like._replace(what=f"{like.what} as text", remedy="Write them as numbers.")
 
 
-def _kind(first: FirstRows, name: str) -> str:
+def _kind(inference: Inference, first: FirstRows, name: str) -> str:
     """The kind of most cells of a column: "number", "date", "text", or the name of another type."""
     column = plain(first.table.column(name))
     if is_number(column.type):
@@ -443,7 +437,7 @@ def _kind(first: FirstRows, name: str) -> str:
         return "date"
     if not is_text(column.type):
         return str(column.type)
-    cells, no_numbers = (column, ()) if first.notation.is_plain else first.notation.plain_numbers(column)
+    cells, no_numbers = (column, ()) if inference.notation.is_plain else inference.notation.plain_numbers(column)
     _, faults = parse_numbers(cells)
     why = list(faults.values())
     missing = why.count(Reason.MISSING) - len(no_numbers)  # which are null
