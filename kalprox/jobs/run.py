@@ -341,17 +341,16 @@ class StreamingRun(FitRun):
             self.log.watch(before, piece, after)
         if found is None:
             return
-        history, start, settings, learned = self.record.history, 0, before.settings, self.learned
-        none, end = Tracking.none(likelihood=settings.likelihood), self.learned + piece.count
+        history, start, settings, end = self.record.history, 0, before.settings, self.learned + piece.count
         while found.given is None:  # innovations of a bank are not cut
-            stop = start + history.until_next(learned, self.expected - learned)
+            stop = start + history.until_next(self.learned, self.expected - self.learned)
             if stop >= len(piece):
                 break
-            part = piece.part(start, stop)
+            part, none = piece.part(start, stop), Tracking.none(likelihood=settings.likelihood)
             rows = part if settings.fills_gaps else replace(part, X=None)  # without which scores are faster
             scored = none.scored(settings, rows, found.part(start, stop), settings.counts(part.weights))
             self.sums = self.sums + history_sums(scored.score)
-            learned, start = learned + part.count, stop
-            history = history.after(learned, self.sums)
+            self.learned, start = self.learned + part.count, stop
+            history = history.after(self.learned, self.sums)
         self.learned, self.sums = end, history_sums(tracking.scores[0])
         self.record = replace(self.record, history=history.after(end, self.sums))
