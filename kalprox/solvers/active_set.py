@@ -79,9 +79,11 @@ def _descend(problem: "Coordinates | Groups", theta: np.ndarray) -> tuple[np.nda
         if residual <= allowed or since > 20:
             break
         free = problem.free_blocks(u)
-        wrong = (violation > allowed) & problem.unsure(u)
+        wrong = (violation > allowed) & problem.unsure(free)
         for _ in range(10):
-            problem.sweep(u, np.flatnonzero(wrong))
+            if not wrong.any():
+                break
+            problem.sweep(u, wrong.nonzero()[0])
             changed = problem.free_blocks(u) != free
             if changed.sum() <= _FEW:  # the exact solve finds the rest; a cold start needs more sweeps
                 break
@@ -148,9 +150,9 @@ class Coordinates(Blocks):
         """Return which blocks are at no kink and no bound."""
         return np.asarray((u > self.low) & (u < self.high) & ((u != 0) | (self.w == 0)))
 
-    def unsure(self, u: np.ndarray) -> np.ndarray:
+    def unsure(self, free: np.ndarray) -> np.ndarray:
         """Return which blocks the exact solve may wrongly leave free or held, so that descent has to look at them."""
-        return ~self.free_blocks(u)  # the exact solve itself stops free coordinates at their kinks
+        return ~free  # the exact solve itself stops free coordinates at their kinks
 
     def away(self, u: np.ndarray, descent: np.ndarray) -> np.ndarray:
         left, right = self.pieces.slopes(u)
@@ -170,7 +172,7 @@ class Coordinates(Blocks):
     def solve_free(self, u: np.ndarray) -> np.ndarray:
         """Move to the minimiser over the free coordinates; a coordinate that reaches a kink or a bound stays there."""
         for _ in range(2 * len(u) + 10):
-            F = np.flatnonzero(self.free_blocks(u) & self.live)
+            F = (self.free_blocks(u) & self.live).nonzero()[0]
             if len(F) == 0:
                 break
             X, r, slope = self.X[:, F], self.z - self.X @ u, self.w[F] * np.sign(u[F])
@@ -259,8 +261,8 @@ class Groups(Blocks):
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
         return np.asarray((self._norms(u) > 0) | (self.w == 0))
 
-    def unsure(self, u: np.ndarray) -> np.ndarray:
-        return np.ones(len(self.blocks), bool)  # a Newton step never makes a free group exactly zero
+    def unsure(self, free: np.ndarray) -> np.ndarray:
+        return np.ones_like(free)  # a Newton step never makes a free group exactly zero
 
     def away(self, u: np.ndarray, descent: np.ndarray) -> np.ndarray:
         away = self._norms(descent - self._slope(u))

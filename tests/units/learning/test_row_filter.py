@@ -184,3 +184,33 @@ def test_an_alpha_that_overflows_is_left_to_the_information():
         if i > 40:
             model.predict(X[:1] * 1e-150, return_std=True)
     np.testing.assert_allclose(model.predict(X[:5] * 1e-150), whole.predict(X[:5] * 1e-150), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["l1", "l1, known noise", "elastic net", "box"])
+def test_a_filter_goes_on_while_the_same_coefficients_are_at_a_kink_or_a_bound(name):
+    """Its estimate is then that of all rows."""
+    X, y = table(400)
+    kept = []
+    for n in range(20, 380, 12):
+        state, rows = stream(SETTINGS[name], X[:n], y[:n])._learner.state, Block(X[n : n + 8], y[n : n + 8])
+        live, after = state.row_filter(), state.learn(rows)
+        live.take(rows)
+        pieces = state.settings.penalty.regularizer(state.settings.alpha).pieces()
+        before, now = (pieces.slopes(one.belief.posterior.mean[1:]) for one in (state, after))
+        kept.append(after.continues([live]))
+        assert kept[-1] == np.array_equal(before, now)
+        if kept[-1]:
+            ours, anew = live.predict(X[:1]), after.row_filter().predict(X[:1])
+            np.testing.assert_allclose([ours.mean, ours.std], [anew.mean, anew.std], rtol=1e-9)
+    assert 20 < sum(kept) < len(kept)
+
+
+def test_prequential_under_a_kinked_penalty_makes_few_estimates(monkeypatch):
+    X, y = table(300)
+    made, make = [], SquareRootFilter.of
+    monkeypatch.setattr(SquareRootFilter, "of", lambda *a: made.append(1) or make(*a))
+    mean, std = KalproxRegressor(penalty="l1", alpha=30.0).prequential(X, y)
+    assert len(made) < 30 and np.isfinite(mean[1:]).all() and np.isfinite(std[10:]).all()
+    for n in (50, 150, 290):
+        exact = stream(SETTINGS["l1"], X[:n], y[:n]).predict(X[n : n + 1], return_std=True)
+        np.testing.assert_allclose([mean[n], std[n]], np.ravel(exact), rtol=1e-3)
