@@ -476,10 +476,11 @@ class Matched(Core):
 
     @cached_property
     def _posterior(self) -> InformationPosterior:
-        s, Q = np.linalg.eigh(self.A)
-        some = s > len(s) * np.finfo(float).eps * max(s[-1], self._prior.max())
+        D = np.sqrt(np.diagonal(self.A) + self._prior)  # so that the scales of the columns do not matter
+        s, Q = np.linalg.eigh(self.A / np.multiply.outer(D, D))
+        some = s > len(s) * np.finfo(float).eps
         s, Q = s[some], Q[:, some]
-        data = Information.from_prior(Q @ (Q.T @ self.b / s), np.sqrt(s)[:, None] * Q.T)
+        data = Information.from_prior(Q @ (Q.T @ (self.b / D) / s) / D, np.sqrt(s)[:, None] * Q.T * D)
         rows = np.asarray(self.rows)
         g, p = coef_regularizer(self.settings, self.fixed), self.fixed.size
         root = np.zeros((1, p))

@@ -99,6 +99,15 @@ def test_without_the_first_row_in_its_sums_the_belief_says_the_same():
     )  # the weak prior of the intercept is elsewhere
 
 
+def test_the_scales_of_columns_do_not_matter_for_the_digits_of_standard_errors():
+    X, y = stream()
+    found = started(ByRow(0.95), X[:1] * [1e6, 1], y[:1]).learn(Block(X * [1e6, 1], y))
+    V = found.A + np.diag(found._prior)
+    D = np.sqrt(V.diagonal())
+    expected = np.linalg.inv(V / np.multiply.outer(D, D)).diagonal() / D**2
+    np.testing.assert_allclose(found.belief.posterior.var(), expected, rtol=1e-9)
+
+
 def test_weights_are_repetitions_and_bad_targets_are_refused():
     X, y = stream(6)
     start = started(ByRow(0.9), X, y)
