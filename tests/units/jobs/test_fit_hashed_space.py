@@ -179,7 +179,6 @@ def test_a_fit_with_a_structure_resumes_where_it_stopped(file, tmp_path):
 
 def test_what_a_structure_does_not_offer_is_said_in_options(file):
     for options, text in (
-        (("--passes", 3), "or refine, needs no --structure"),
         (("--penalty", "l1"), "--penalty ridge"),
         (("--alpha", "auto"), "needs a number as --alpha, because"),
         (("--missing", "marginalize"), "or leave --structure out"),
