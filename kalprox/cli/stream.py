@@ -227,18 +227,18 @@ def stream(
             **{name: given[name] for name in _OF_JOB},
         )
         end = run_stream(job, started)
-        if out is not None and end.model is not None:
-            end.model.save(out)
-        written = out is not None and end.model is not None
-        reporter.event("done", **event_of(end), model=str(out) if written else None)
+        saved = None if end.fitted is None else out
+        if end.fitted is not None and saved is not None:
+            end.fitted.save(saved)
+        reporter.event("done", **event_of(end), model=None if saved is None else str(saved))
     if end.cut:
         echo(cut_short(end, checkpoint), err=True)
     if not quiet:
         for line in summary(end, given["level"], out, checkpoint):
             echo(line, err=True)
-    if end.signal is not None:
+    if end.stopping.signal is not None:
         end_output()
-        click.get_current_context().exit(128 + end.signal)
+        click.get_current_context().exit(128 + end.stopping.signal)
 
 
 stream.params += [option for option in _OF_FIT if option.name not in [own.name for own in stream.params]]

@@ -26,7 +26,7 @@ from kalprox.jobs.model import TableModel, check_memory, rebuilt
 from kalprox.jobs.predict import output_names
 from kalprox.jobs.record import DataQuality, FitRecord, history_sums
 from kalprox.jobs.run import Progress, check_columns
-from kalprox.jobs.stream_job import Batch, StreamCounts, StreamEnd, StreamJob, StreamState
+from kalprox.jobs.stream_job import Batch, StreamCounts, StreamJob, StreamState
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.rules import check
@@ -274,7 +274,7 @@ _MOST = 10_000  # rows that are answered together, if they are collected for som
 _REPORTED = 0.25  # seconds from one report of the progress to the next
 
 
-def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda run: None) -> StreamEnd:
+def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda run: None) -> "StreamRun":
     """Answer the rows of a stream until the input ends, or a signal comes; then save the checkpoint.
 
     Parameters
@@ -285,7 +285,7 @@ def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda ru
 
     Returns
     -------
-    StreamEnd
+    StreamRun
 
     Examples
     --------
@@ -313,7 +313,8 @@ def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda ru
             raise
         finally:
             run.quarantine.close()
-        return run.end()
+        run.seconds = time.monotonic() - run.begin
+        return run
 
 
 class StreamRun:
@@ -331,6 +332,10 @@ class StreamRun:
         Of the last rows, in seconds.
     lock : Lock
         Held while the state changes, for whoever reads it in another thread.
+    answered : int
+        The number of rows that were answered in this run.
+    seconds : float
+        Its duration, once it has ended.
     saved_at : int
         The number of rows that the checkpoint has; -1 if there is none.
     """
@@ -354,6 +359,7 @@ class StreamRun:
         self.quarantine = Quarantine(job.quarantine, limit, resume=resume)
         self.latencies: deque[float] = deque(maxlen=_LATENCIES)
         self.begin, self.answered, self.is_open, self.is_whole = time.monotonic(), 0, False, False
+        self.seconds = 0.0
         self._free = 0.0  # since when the stream has waited for the next row
         self._last: Record | None = None
         self._record, self._held, self._held_rows = FitRecord(), list[Block](), 0
@@ -444,22 +450,16 @@ class StreamRun:
             return replace(self._base, learner=self.learner, record=self._record, sources=sources)
         return TableModel(self.learner, self.columns, self._record, (self.job.source,))
 
-    def end(self) -> StreamEnd:
-        """Return how the stream ended."""
+    @property
+    def fitted(self) -> TableModel | None:
+        """The model of all rows so far; None if no row has been learned."""
         is_known = self.is_open or self._base is not None
-        model = self.model() if is_known and self.learner.is_fitted else None
-        times = np.quantile(self.latencies, (0.5, 0.99)).tolist() if self.latencies else (np.nan, np.nan)
-        return StreamEnd(
-            model,
-            self.position,
-            self.counts,
-            len(self.pending),
-            self.stopping.signal,
-            time.monotonic() - self.begin,
-            self.answered,
-            (times[0], times[1]),
-            self.records.cut if self.is_open else 0,
-        )
+        return self.model() if is_known and self.learner.is_fitted else None
+
+    @property
+    def cut(self) -> int:
+        """The number of bytes at the end of the input that are no row, because they may be the beginning of one."""
+        return self.records.cut if self.is_open else 0
 
     def changes(self) -> Changes | None:
         """Return the change points so far; None if they are not looked for."""

@@ -124,42 +124,6 @@ class StreamState:
 
 
 @dataclass(frozen=True)
-class StreamEnd:
-    """How a stream ended.
-
-    Attributes
-    ----------
-    model : TableModel or None
-        None if no row has been learned.
-    position : Position
-    counts : StreamCounts
-    waiting : int
-        The number of rows that wait for their target.
-    signal : int or None
-        The signal that ended it; None at the end of the input.
-    seconds : float
-        Its duration.
-    rows : int
-        The number of rows that were answered in this run.
-    latencies : tuple of float
-        The median and the 99th percentile of the time, in seconds, from the arrival of a row to its answer, of the last
-        4,096 rows; NaN if there were none.
-    cut : int
-        The number of bytes at the end of the input that are no row, because they may be the beginning of one.
-    """
-
-    model: TableModel | None
-    position: Position
-    counts: StreamCounts
-    waiting: int
-    signal: int | None
-    seconds: float
-    rows: int
-    latencies: tuple[float, float]
-    cut: int = 0
-
-
-@dataclass(frozen=True)
 class StreamJob:
     """A stream of rows that are predicted, and learned if they have a target.
 
