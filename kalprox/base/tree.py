@@ -216,8 +216,12 @@ class Saved:
         nested = next((kind for kind in kinds if _is_state_type(kind)), None)
         if nested is not None:
             return self.tree(nested, name, _inside(role, sizes))
+        is_mapping = any(get_origin(kind) in (dict, Mapping) for kind in kinds)
         if _path(name, "labels") in self.arrays:
-            return self._labels(name, role, own, several is not None)
+            labelled = self._labels(name, role, own, several is not None)
+            expect(is_mapping is (type(labelled) is dict))
+            return labelled
+        expect(not is_mapping)
         value = self[name]
         for plain in (bool, str, int):
             if plain in kinds and not isinstance(value, np.ndarray):
