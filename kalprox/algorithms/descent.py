@@ -6,7 +6,7 @@ The parameter of a likelihood, such as the scale of good rows, moves in turn wit
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -139,6 +139,9 @@ class Problem:
     source: MappedSource
     before: Information | None  # the prior
     watch: Callable[[int, None], None] = lambda done, total: None
+    no_step: ClassVar[str] = (  # why there is a next step, and none that decreases the objective
+        "The model is not smooth here, or its derivative is wrong. Try another start, or check the derivative."
+    )
 
     def __post_init__(self) -> None:
         self.given = self.likelihood  # `likelihood` has the parameter that this one learns, once it is known

@@ -389,10 +389,8 @@ def _verdict(
             f"stopped at {{max_passes={max_passes}}}: the next step would change theta by {left:.1e} (relative); tol "
             f"is {tol:.1e}. Allow more passes, or choose a start nearer to the solution."
         )
-    return False, (
-        f"stopped: no step decreases the objective, although the next would change theta by {left:.1e} (relative). "
-        "The model is not smooth here, or its derivative is wrong. Try another start, or check the derivative."
-    )
+    what = f"no step decreases the objective, although the next would change theta by {left:.1e} (relative)"
+    return False, Text.of(f"stopped: {what}. ", problem.no_step)
 
 
 def _on_plateau(point: Point) -> bool:

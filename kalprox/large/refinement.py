@@ -7,7 +7,7 @@ held besides the rows and what the preconditioner has.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from kalprox.algorithms.descent import Point, Problem, Reading, relative_length
 from kalprox.base.arrays import Array
+from kalprox.base.text import worded
 from kalprox.information.implicit import Gradient, curvature_products, explicit_rows, gradient_of, product_of
 from kalprox.large.conjugate_gradients import Operator, conjugate_gradients, minimise
 from kalprox.large.information import Structured
@@ -79,6 +80,11 @@ class MatrixFreeProblem(Problem):
     rows : float
         The number of rows, once a pass has counted them.
     """
+
+    no_step: ClassVar[str] = worded(
+        "Steps are found by conjugate gradients here, which end early where columns nearly depend on each other. Leave "
+        "such columns out, use {penalty='ridge'}, or leave {structure} out if the columns are few enough."
+    )
 
     def __init__(self, structure: Structure, *problem: Any) -> None:
         super().__init__(*problem)

@@ -1,5 +1,7 @@
 """Refinement without a matrix: the same minimiser as the dense one, in bounded memory."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -224,6 +226,7 @@ def test_a_function_of_20_000_parameters_in_bounded_memory():
     assert fit.var.shape == (d,) and (fit.var > 0).all() and (fit.var <= fit.noise_var / lam).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["ridge", None])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_classes_in_a_structure_have_contrasts_as_precise_as_without(penalty, order):
@@ -237,3 +240,23 @@ def test_classes_in_a_structure_have_contrasts_as_precise_as_without(penalty, or
     np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=1e-9, atol=1e-9)
     assert abs(found.intercept_.sum()) < 1e-9
+
+
+def test_a_lasso_that_ends_early_says_so_and_why():
+    """Columns that nearly depend on each other stop conjugate gradients, and not the model or its derivative."""
+    rng = np.random.default_rng(3)
+    Z = rng.normal(size=(400, 3))
+    X = Z @ rng.normal(size=(3, 30)) + 1e-3 * rng.normal(size=(400, 30))
+    y = X[:, 0] - X[:, 1] + Z[:, 0] + 0.1 * rng.normal(size=400)
+
+    def objective(model):
+        return ((y - X @ model.coef_ - model.intercept_) ** 2).sum() / 2 + 0.3 * np.abs(model.coef_).sum()
+
+    least = objective(kp.KalproxRegressor(penalty="l1", alpha=0.3).fit(X, y))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = kp.KalproxRegressor(penalty="l1", alpha=0.3, structure="diagonal").fit(X, y)
+    if found.converged_:
+        assert objective(found) <= least * (1 + 1e-9)
+    else:
+        assert any("conjugate gradients" in str(one.message) for one in said)
