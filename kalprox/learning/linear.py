@@ -480,7 +480,7 @@ class AlphaFamily:
         """
         equations, targets = self.rows.centered, self.rows.information.targets
         R, z, _ = equations.compact()
-        z = z.reshape(len(R), -1)
+        z = z.reshape(len(R), targets or 1)
         thetas, sure = np.empty((len(alphas), equations.d, z.shape[1])), np.zeros(len(alphas), bool)
         if self.penalty.follows_l1_path:
             paths, accurate = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
