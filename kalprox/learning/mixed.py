@@ -420,8 +420,8 @@ def _spread_of(
     mixture: MixedBelief, values: list[Array], stds: list[Array], *, rows: bool = False
 ) -> tuple[Array, Array]:
     """Return the mean and the standard deviation of a mixture, by the law of total variance."""
-    mean = mixture.mean_of(values, rows=rows)
-    pairs = zip(values, stds, strict=True)
+    first, pairs = values[0], zip(values, stds, strict=True)  # about it, equal members have no spread
+    mean = first + mixture.mean_of([value - first for value in values], rows=rows)
     return mean, np.sqrt(mixture.mean_of([np.asarray(s) ** 2 + (value - mean) ** 2 for value, s in pairs], rows=rows))
 
 
