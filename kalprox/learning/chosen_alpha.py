@@ -255,9 +255,6 @@ class ChosenAlpha(Exact):
         folds = self._current_folds.after(lambda one: one.fold(*rows), n, given.left)
         return replace(super().learn(block), folds=folds)
 
-    def _together(self, *, exact: bool) -> float:
-        return super()._together(exact=exact) if self.predicts else FIRST_PIECE - int(self.information.rows)
-
     def _held(self, *, exact: bool) -> int:
         """Return how many rows alpha serves for: as many as chose it, unless each is predicted from all before it."""
         if exact:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from math import ceil, inf
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -77,6 +77,9 @@ class Weighted(NamedTuple):
             counts = np.ones(len(block)) if counts is None else counts
             weights = (1.0 if weights is None else weights) / block.noise
         return cls(weights, counts, squares, left, time)
+
+
+E = TypeVar("E", bound="Exact")
 
 
 @state
@@ -253,7 +256,7 @@ class Exact(Core):
         With forgetting a piece halves the weights at most, and is a small part of a window. With `exact`, every row is
         predicted from all rows before it, which robust standard errors need too.
         """
-        length = self._together(exact=exact or _needs_every_leverage(self))
+        length = _together(self, exact=exact or _needs_every_leverage(self))
         if self.settings.forgets:
             times = times_of(self.settings, block.part(start, len(block)), self.time)
             fading = self.settings.forgetting.together(times)
@@ -264,21 +267,6 @@ class Exact(Core):
         if self.penalty_determines or self.current_scorer is not None or self.belief.posterior.proper:
             return stop
         return start + _foreseen(self.belief, block.X[start : min(stop, start + self._held(exact=exact))])
-
-    def _together(self, *, exact: bool) -> float:
-        """Return how many rows can be predicted together, if none is forgotten.
-
-        The innovations of the first rows are computed exactly. Later rows are predicted by a `Scorer`.
-        """
-        n = float(self.information.rows)
-        if not self.predicts:
-            return 1 if exact or self.belief.posterior.proper else _LONGEST
-        if exact:
-            return (_walking_freely(self.settings) or 1) if self.settings.forgets else _LONGEST
-        if self.current_scorer is not None:
-            return next_cut(self) - n
-        most = self._held(exact=False) if self.settings.forgets else _LONGEST
-        return min(_LONGEST, most, next_cut(self) - n)
 
     def _held(self, *, exact: bool) -> int:
         """Return the number of rows for which a filter holds what `filter_serves` names.
@@ -311,7 +299,7 @@ class Exact(Core):
         scorer = self.current_scorer if self.predicts and not exact else None
         if scorer is None:
             if known and self.predicts:
-                return self._taken(block, exact=exact)
+                return _taken(self, block, exact=exact)
             return self.learn(block), Innovations.unknown(block.y)
         mean = np.empty((len(block), len(scorer.variance)))
 
@@ -328,75 +316,7 @@ class Exact(Core):
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, equal to those of its rows one by one."""
-        return self._taken(block, after, exact=exact)[1]
-
-    def _taken(self, block: Block, after: Self | None = None, *, exact: bool = False) -> tuple[Self, Innovations]:
-        """Return the state after a piece, if it is not given, and the `innovations` of the piece.
-
-        Filters predict the rows. They are made afresh on the way where they no longer hold; see `filter_serves`.
-        """
-        posterior = self.belief.posterior
-        unknown = not posterior.proper and posterior.factor.undetermined(self.belief.design.rows(block.X[:1]))[0]
-        if may_overflow(block) or unknown:
-            mean = {"mean": self.belief.mean(block.X)} if unknown else {}
-            return after or self.learn(block), Innovations.unknown(block.y)._replace(**mean)
-        state, start, found = self, 0, []
-        filters, inputs = self._filters(block)
-        while True:
-            stop = min(start + state._held(exact=exact), len(block))
-            piece = block.part(start, stop)
-            found.append(_followed(filters, piece, inputs[start:stop], self.settings, self.time))
-            last = stop == len(block)
-            state, start = (after if last and after is not None else state.learn(piece)), stop
-            if last:
-                return state, Innovations.concatenated(found)
-            if not state.continues(filters):
-                state = state.beginning(np.hstack([one.kernel.theta for one in filters]))
-                if not state.belief.posterior.proper:  # the rest may have rows in new directions
-                    break
-                filters, inputs = state._filters(block)
-        for one in state.steps(block.part(start, len(block)), start, every_row=exact):
-            assert one.found is not None and isinstance(one.after, type(self))
-            state = one.after
-            found.append(one.found)
-        return state, Innovations.concatenated(found)
-
-    def _filters(self, block: Block) -> tuple[list[SquareRootFilter], Array]:
-        """Return the filters that predict the rows of a block, one for each covariance, and the inputs of the rows."""
-        times = times_of(self.settings, block, self.time)
-        belief = (self if times is None else self.ahead(float(times[0]))).belief.of_next_row
-        posterior, design, noise_var = belief.posterior, belief.design, self.settings.noise_var
-        if len(posterior.factors) > 1:
-            k = len(posterior.factors)
-            return [SquareRootFilter.of(posterior, design, noise_var, j) for j in range(k)], block.X
-        if self.settings.forgetting.walks:
-            return [SquareRootFilter.of(posterior, design, noise_var)], block.X
-        posterior, design, inputs = _in_row_space(belief, block.X)
-        return [SquareRootFilter.of(posterior, design, noise_var)], inputs
-
-    def beginning(self, theta: Array) -> Self:
-        """Return the state whose search begins at an estimate, shape (p, k), if there are enough rows to be near it."""
-        if float(self.information.rows) <= _ROWS_EACH * len(theta):
-            return self
-        return replace(self, begin=theta if self.targets else theta[:, 0])
-
-    def continues(self, filters: list[SquareRootFilter]) -> bool:
-        """Whether filters that were moved to these rows still hold: the same coefficients are at a kink or a bound.
-
-        Their estimates are then the minimiser: where a penalty is made of pieces, it is quadratic between its kinks.
-        """
-        settings = self.settings
-        pieces = settings.penalty.regularizer(settings.alpha).pieces() if not self.chooses_alpha else None
-        if pieces is None or settings.standardize or settings.forgetting.walks:
-            return False
-        first, (R, z, _) = int(settings.fit_intercept), self.rows.centered.compact()
-        now = np.hstack([one.kernel.theta for one in filters])[first:].T
-        left, right = pieces.slopes(now)
-        before = pieces.slopes(np.hstack([one.start for one in filters])[first:].T)
-        if not (np.array_equal(left, before[0]) and np.array_equal(right, before[1])):
-            return False
-        descent = (z.reshape(len(R), -1) - R @ now.T).T @ R - pieces.l2 * now
-        return bool(((left == right) | ((left <= descent) & (descent <= right))).all())
+        return _taken(self, block, after, exact=exact)[1]
 
     @property
     def n_held(self) -> int:
@@ -440,6 +360,96 @@ class Exact(Core):
         What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
         """
         return grown(replace(self, spread_before=self.rows.spread), more)
+
+
+def _together(state: Exact, *, exact: bool) -> float:
+    """Return how many rows can be predicted together, if none is forgotten.
+
+    The innovations of the first rows are computed exactly. Later rows are predicted by a `Scorer`.
+    """
+    n = float(state.information.rows)
+    if not state.predicts and state.chooses_alpha:
+        return state.first_rows - int(n)
+    if not state.predicts:
+        return 1 if exact or state.belief.posterior.proper else _LONGEST
+    if exact:
+        return (_walking_freely(state.settings) or 1) if state.settings.forgets else _LONGEST
+    if state.current_scorer is not None:
+        return next_cut(state) - n
+    most = state._held(exact=False) if state.settings.forgets else _LONGEST
+    return min(_LONGEST, most, next_cut(state) - n)
+
+
+def _taken(before: E, block: Block, after: E | None = None, *, exact: bool = False) -> tuple[E, Innovations]:
+    """Return the state after a piece, if it is not given, and the `innovations` of the piece.
+
+    Filters predict the rows. They are made afresh on the way where they no longer hold; see `filter_serves`.
+    """
+    posterior = before.belief.posterior
+    unknown = not posterior.proper and posterior.factor.undetermined(before.belief.design.rows(block.X[:1]))[0]
+    if may_overflow(block) or unknown:
+        mean = {"mean": before.belief.mean(block.X)} if unknown else {}
+        return after or before.learn(block), Innovations.unknown(block.y)._replace(**mean)
+    state, start, found = before, 0, []
+    filters, inputs = _filters_of(before, block)
+    while True:
+        stop = min(start + state._held(exact=exact), len(block))
+        piece = block.part(start, stop)
+        found.append(_followed(filters, piece, inputs[start:stop], before.settings, before.time))
+        last = stop == len(block)
+        state, start = (after if last and after is not None else state.learn(piece)), stop
+        if last:
+            return state, Innovations.concatenated(found)
+        if not continues(state, filters):
+            state = beginning(state, np.hstack([one.kernel.theta for one in filters]))
+            if not state.belief.posterior.proper:  # the rest may have rows in new directions
+                break
+            filters, inputs = _filters_of(state, block)
+    for one in state.steps(block.part(start, len(block)), start, every_row=exact):
+        assert one.found is not None and isinstance(one.after, type(before))
+        state = one.after
+        found.append(one.found)
+    return state, Innovations.concatenated(found)
+
+
+def _filters_of(state: Exact, block: Block) -> tuple[list[SquareRootFilter], Array]:
+    """Return the filters that predict the rows of a block, one for each covariance, and the inputs of the rows."""
+    times = times_of(state.settings, block, state.time)
+    belief = (state if times is None else state.ahead(float(times[0]))).belief.of_next_row
+    posterior, design, noise_var = belief.posterior, belief.design, state.settings.noise_var
+    if len(posterior.factors) > 1:
+        k = len(posterior.factors)
+        return [SquareRootFilter.of(posterior, design, noise_var, j) for j in range(k)], block.X
+    if state.settings.forgetting.walks:
+        return [SquareRootFilter.of(posterior, design, noise_var)], block.X
+    posterior, design, inputs = _in_row_space(belief, block.X)
+    return [SquareRootFilter.of(posterior, design, noise_var)], inputs
+
+
+def beginning(state: E, theta: Array) -> E:
+    """Return the state whose search begins at an estimate, shape (p, k), if there are enough rows to be near it."""
+    if float(state.information.rows) <= _ROWS_EACH * len(theta):
+        return state
+    return replace(state, begin=theta if state.targets else theta[:, 0])
+
+
+def continues(state: Exact, filters: list[SquareRootFilter]) -> bool:
+    """Whether filters that were moved to these rows still hold: the same coefficients are at a kink or a bound.
+
+    Their estimates are then the minimiser: where a penalty is made of pieces, it is quadratic between its kinks.
+    """
+    settings = state.settings
+    pieces = settings.penalty.regularizer(settings.alpha).pieces() if not state.chooses_alpha else None
+    if pieces is None or settings.standardize or settings.forgetting.walks:
+        return False
+    first, (R, z, _) = int(settings.fit_intercept), state.rows.centered.compact()
+    now = np.hstack([one.kernel.theta for one in filters])[first:].T
+    left, right = pieces.slopes(now)
+    before = pieces.slopes(np.hstack([one.start for one in filters])[first:].T)
+    if not (np.array_equal(left, before[0]) and np.array_equal(right, before[1])):
+        return False
+    descent = (z.reshape(len(R), -1) - R @ now.T).T @ R - pieces.l2 * now
+    return bool(((left == right) | ((left <= descent) & (descent <= right))).all())
 
 
 def next_cut(state: Exact) -> float:

@@ -11,7 +11,7 @@ import scipy.sparse
 from kalprox.base.arrays import Array
 from kalprox.base.checks import check_usable_rows
 from kalprox.kernel.filter import CompiledFollower
-from kalprox.learning.exact import Exact, next_cut
+from kalprox.learning.exact import Exact, beginning, continues, next_cut
 from kalprox.learning.innovations import MANY_ROWS, Innovations, Scorer, in_stds
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
@@ -110,7 +110,7 @@ class LiveRows:
     @property
     def are_full(self) -> bool:
         """Whether the rows are to be folded."""
-        return len(self) >= self._most or (self.filter is not None and self.filter.is_due)
+        return self.buffer.n + self._passed >= self._most or (self.filter is not None and self.filter.is_due)
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class RecentRows(LiveRows):
             return live
         state = base.learn(self.buffer.block.part(start, n))
         self._base = n, state
-        return live if state.continues([live]) else state.beginning(live.kernel.theta).row_filter()
+        return live if continues(state, [live]) else beginning(state, live.kernel.theta).row_filter()
 
     def followed(self) -> SquareRootFilter | None:
         """Return the filter that has predicted the rows; None if they were not predicted, or if it is not exact."""
@@ -420,7 +420,7 @@ class RecentRows(LiveRows):
         if self._read is None or self._read[0] is not found:
             begin = core.belief.posterior.mean
             theta = begin.reshape(len(begin), -1)
-            self._read = found, found[0].with_core(lambda after: after.beginning(theta))  # type: ignore[attr-defined]
+            self._read = found, found[0].with_core(lambda after: beginning(after, theta))  # type: ignore[type-var]
         return self._read[1]
 
     def quantiles(self) -> Quantiles:

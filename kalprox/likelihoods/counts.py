@@ -127,6 +127,7 @@ class NegativeBinomial(_Counts):
 
     @property
     def first(self) -> Likelihood | None:  # type: ignore[override]
+        """The likelihood of a first fit, from which that of this one begins."""
         return Poisson() if self.dispersion is None else None
 
     def loss(self, y: Array, f: Array) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kalprox import KalproxRegressor, penalties
+from kalprox.learning.exact import continues
 from kalprox.learning.square_root import SquareRootFilter
 from kalprox.learning.step import Call
 from kalprox.sources import Block
@@ -197,7 +198,7 @@ def test_a_filter_goes_on_while_the_same_coefficients_are_at_a_kink_or_a_bound(n
         live.take(rows)
         pieces = state.settings.penalty.regularizer(state.settings.alpha).pieces()
         before, now = (pieces.slopes(one.belief.posterior.mean[1:]) for one in (state, after))
-        kept.append(after.continues([live]))
+        kept.append(continues(after, [live]))
         assert kept[-1] == np.array_equal(before, now)
         if kept[-1]:
             ours, anew = live.predict(X[:1]), after.row_filter().predict(X[:1])
