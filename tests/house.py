@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 37_069,
+    "lines of code": 37_066,
     "files": 229,
     "isinstance": 417,
     "lines of a file": 372,
@@ -57,10 +57,10 @@ def measured(texts: list[str]) -> dict[str, int]:
             if isinstance(node, ast.ClassDef):
                 methods.append(sum(isinstance(part, _FUNCTIONS) for part in node.body))
     return {
-        "lines of code": 37_069sum(lines),
-        "files": 229len(texts),
-        "isinstance": 417calls,
-        "lines of a file": 372max(lines),
+        "lines of code": sum(lines),
+        "files": len(texts),
+        "isinstance": calls,
+        "lines of a file": max(lines),
         "methods of a class": max(methods),
         "functions with more than 12 parameters": sum(parameters(one) > 12 for one in functions),
         "the cyclomatic number of a function": max(map(branches, functions)),

@@ -52,6 +52,7 @@ class Poisson(_Counts):
 
     @property
     def rough(self) -> Likelihood | None:  # type: ignore[override]
+        """A quadratic likelihood with about the same minimiser, for a start far from it."""
         return _LogCounts()
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
@@ -127,7 +128,7 @@ class NegativeBinomial(_Counts):
 
     @property
     def first(self) -> Likelihood | None:  # type: ignore[override]
-        """The likelihood of a first fit, from which that of this one begins."""
+        """A likelihood whose estimate refinement should start from."""
         return Poisson() if self.dispersion is None else None
 
     def loss(self, y: Array, f: Array) -> Array:

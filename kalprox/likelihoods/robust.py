@@ -106,7 +106,7 @@ class Robust(Likelihood):
 
     @property
     def first(self) -> Likelihood | None:  # type: ignore[override]
-        """The likelihood of a first fit, from which that of this one begins."""
+        """A likelihood whose estimate refinement should start from."""
         return Huber(_MEDIAN_LIKE, scale=self.scale)
 
     @property
