@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 MOST = {
-    "lines of code": 37_066,
-    "files": 229,
+    "lines of code": 37_070,
+    "files": 230,
     "isinstance": 417,
     "lines of a file": 372,
     "methods of a class": 25,

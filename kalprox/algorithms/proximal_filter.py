@@ -149,7 +149,7 @@ def proximal_filter(
 
 def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
     mean = start_mean(mean0)
-    state, xp = ProximalState.start(problem, mean), namespace(mean)
+    state, xp = ProximalState._start(problem, mean), namespace(mean)
     if v0 is None:
         return state
     V = start_covariance(v0, mean).dense()

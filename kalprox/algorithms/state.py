@@ -377,7 +377,7 @@ class ProximalState(FilterState):
     elapsed: float = static(default=1.0)  # what the time since the last row has left; see `later`
 
     @classmethod
-    def start(cls, problem: Problem, mean: Array) -> "ProximalState":
+    def _start(cls, problem: Problem, mean: Array) -> "ProximalState":
         """Return the state before the first row, without a prior; a nonlinear model starts at `mean`."""
         zero = Information.zero(len(mean), dtype=mean.dtype, xp=namespace(mean))
         return cls(problem, zero, zero, mean, None if problem.exact or problem.warmup == 0 else HeldRows.none(mean))

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -16,6 +16,7 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import frame_kind
+from kalprox.estimators.outliers import Outliers
 from kalprox.estimators.readings import Readings
 from kalprox.forgetting import Forgetting
 from kalprox.learning.rules import check
@@ -27,22 +28,6 @@ from kalprox.sources.weighting import time_numbers
 from kalprox.structures import UnderstatedWarning
 
 _SHARE = 0.01  # of the variance of a prediction: what a structure drops of less than that does not matter
-
-
-class Outliers(NamedTuple):
-    """The weights of rows, and which of them are outliers.
-
-    Parameters
-    ----------
-    weights : array of shape (n,)
-        The weight of each row in a robust fit, from 1 for a row that is exactly as predicted to 0 for one that has no
-        influence; 1 for all rows if the likelihood is not robust.
-    flags : array of bool, shape (n,)
-        Whether the row is an outlier.
-    """
-
-    weights: Array
-    flags: Array
 
 
 class Predicting(LearnerEstimator):

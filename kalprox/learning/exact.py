@@ -448,7 +448,7 @@ def continues(state: Exact, filters: list[SquareRootFilter]) -> bool:
     before = pieces.slopes(np.hstack([one.start for one in filters])[first:].T)
     if not (np.array_equal(left, before[0]) and np.array_equal(right, before[1])):
         return False
-    descent = (z.reshape(len(R), -1) - R @ now.T).T @ R - pieces.l2 * now
+    descent = (z.reshape(len(R), len(now)) - R @ now.T).T @ R - pieces.l2 * now
     return bool(((left == right) | ((left <= descent) & (descent <= right))).all())
 
 

@@ -91,7 +91,7 @@ class Linearised(Core):
             about |= {"outputs": outputs, "row_offsets": blocks[0].offset is not None}
             design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
-        state = ProximalState.start(problem_of(settings, design), first_theta(settings, design))
+        state = ProximalState._start(problem_of(settings, design), first_theta(settings, design))
         return cls(settings, state, design, seen)
 
     @classmethod

@@ -88,7 +88,7 @@ def fitted_in_passes(
     source = faded_source(settings, source)
     found = refined(settings, source, start)
     design, out, prior = found.design, found.out, found.prior
-    state = ProximalState.start(found.problem, out.mean)
+    state = ProximalState._start(found.problem, out.mean)
     state = replace(state, data=out.information, held=None, prior=prior or state.prior)
     state = replace(state, learned=learned_by(out), time=time)
     if out.converged and _has_few_events(state.posterior, design):

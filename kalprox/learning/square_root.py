@@ -326,12 +326,13 @@ class SquareRootFilter(PickledFields):
         """Return errors, leverages and, if wanted, x'V H V x for the curvature H of the penalty, without learning."""
         L, theta = self.kernel.root, self.kernel.theta
         error, s, bent = np.empty(y.shape), np.empty(len(y)), np.zeros(len(y))
-        for rows, D, targets in _parts(self.design, X, y):
-            projected = D @ L
-            error[rows] = targets - D @ theta
-            s[rows] = np.einsum("ij,ij->i", projected, projected)
-            if bends and self.kernel.curvature is not None:
-                bent[rows] = self._bends(projected)
+        with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large are refused as they are learned
+            for rows, D, targets in _parts(self.design, X, y):
+                projected = D @ L
+                error[rows] = targets - D @ theta
+                s[rows] = np.einsum("ij,ij->i", projected, projected)
+                if bends and self.kernel.curvature is not None:
+                    bent[rows] = self._bends(projected)
         return error, s, bent
 
     # ---- reading ---------------------------------------------------------------------------------------

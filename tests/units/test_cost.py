@@ -139,7 +139,7 @@ def test_a_row_takes_few_calls_of_python(kind):
 # ---- bytes -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [10, 100])
+@pytest.mark.parametrize("d", [10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_fold_holds_triangles_and_one_chunk_however_many_rows(d, weighted):
     p, chunk = d + 2, 512

@@ -11,7 +11,7 @@ from scipy import stats
 from kalprox.predictive import Classes, Counts, Student
 
 
-@pytest.mark.parametrize("s", [0.05, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("s", [pytest.param(0.05, marks=pytest.mark.slow), 0.2, 0.5, 1.0])
 def test_an_uncertain_variance_gives_nearly_the_log_normal_mixture(s):
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     y = np.linspace(-60, 60, 24001)

@@ -206,6 +206,7 @@ def test_many_words_take_little_memory_and_are_learned():
     assert 0.9 < (errors / [one.sigma for one in found]).std() < 1.15
 
 
+@pytest.mark.slow
 def test_a_single_row_takes_as_long_whatever_the_number_of_columns():
     """A row of 2^20 columns is learned and predicted in less time than one copy of what is known about them takes."""
     rows, y = zipf_texts(150)
