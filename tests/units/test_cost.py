@@ -153,6 +153,7 @@ def test_a_fold_holds_triangles_and_one_chunk_however_many_rows(d, weighted):
     assert max(found) < 8 * (12 * p * p + 2 * chunk * p) + 200_000, found
 
 
+@pytest.mark.slow
 def test_a_stream_s_estimator_does_not_grow():
     X, y = rows(40_000, 20)
     model = KalproxRegressor(penalty="ridge")
